@@ -1,6 +1,6 @@
-//! The requirements. In each check of a deferred one the volume is seen in a container: a runtime
-//! that knows nothing of volumes must not pass by doing nothing, nor one that refuses everything by
-//! refusing. What has to be refused is therefore put right in the same scene, and then has to work.
+//! The requirements, by group. The check of a deferred requirement always sees the volume in a container: neither a
+//! runtime that ignores volumes nor one that refuses every container may pass. A check that expects a refusal
+//! therefore repairs the cause in the same scene, and then expects success.
 
 mod cli;
 mod device;
@@ -15,7 +15,7 @@ mod resize;
 
 use crate::requirement::Group;
 
-/// All of them, as they are reported.
+/// All groups, in the order of the report.
 pub(crate) const ALL: &[&Group] = &[
     &oci::GROUP,
     &matching::GROUP,
@@ -29,7 +29,7 @@ pub(crate) const ALL: &[&Group] = &[
     &life::GROUP,
 ];
 
-/// The documents in which requirements are written.
+/// The documents that requirements come from.
 mod sources {
     pub(super) const OVERVIEW: &str = "KEP-2857, Overview of Interactions";
     pub(super) const SHARED: &str = "KEP-2857, Potential data corruption";
@@ -57,7 +57,7 @@ mod tests {
     const CONFORMANCE: &str = include_str!("../../../docs/conformance.md");
 
     #[test]
-    fn a_source_is_a_section_of_the_protocol() {
+    fn each_source_is_a_section_of_the_protocol() {
         let headings = PROTOCOL.lines().filter(|line| line.starts_with('#'));
         let headings: BTreeSet<String> = headings
             .map(|line| line.trim_start_matches(['#', ' ']).replace('`', ""))
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn an_id_is_one_requirements_and_no_groups() {
+    fn ids_and_group_names_are_unique() {
         let groups = ALL.iter().map(|group| group.name);
         let requirements = ALL.iter().flat_map(|group| group.requirements);
         let names: Vec<&str> = groups

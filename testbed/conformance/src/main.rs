@@ -1,14 +1,13 @@
-//! `make conformance`: whether a container runtime does what KEP-2857 asks of it, requirement by
-//! requirement (docs/conformance.md).
+//! `make conformance`: tests whether a container runtime does what KEP-2857 requires, requirement by requirement
+//! (docs/conformance.md).
 //!
-//! It asks by the protocol alone, so that any runtime can be asked: the crust directory's files,
-//! OCI bundles with CRI's annotations, the OCI command line, and the program that `runtime-cli`
-//! names. Nothing of runcrust's own is used for that, neither its configuration nor its records:
-//! of the harness only what knows nothing of it (`Bundle`, `LoopDevice`, `MountWatcher`,
-//! `SubPath`, `TestDir`, `volume`), never `Handler` and `Node`. Containers are driven by
-//! [`scene::Container`], which sees of one what the command line tells.
+//! It uses only the protocol, so that any runtime can be tested: the crust directory's files, OCI bundles with CRI's
+//! annotations, the OCI command line, and the program that `runtime-cli` names. It uses neither runcrust's
+//! configuration nor its records. Of the test harness it uses the parts that are independent of runcrust (`Bundle`,
+//! `LoopDevice`, `MountWatcher`, `SubPath`, `TestDir`, `volume`), never `Handler` and `Node`. Containers are driven by
+//! [`scene::Container`], which sees only what the command line reports.
 
-// A requirement that isn't met panics, and the next one is looked at.
+// A requirement that is not met panics; the suite then goes on with the next one.
 #[cfg(panic = "abort")]
 compile_error!("conformance has to be built with unwinding panics");
 
@@ -25,7 +24,7 @@ use std::process::ExitCode;
 use self::options::{Options, Output};
 use self::report::Report;
 
-/// The exit code of a command that was called wrongly, or can't do its work on this machine.
+/// The exit code for a mistake on the command line, and for a machine on which no volume can be created.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -41,7 +40,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Err(why) = runner::can_run_here(&options.suite) {
-        eprintln!("conformance can't run here: {why}");
+        eprintln!("conformance: cannot create a volume on this machine: {why}");
         return ExitCode::from(UNUSABLE);
     }
     let mut report = Report::new(&options);

@@ -12,17 +12,17 @@ use crate::suite::Suite;
 const USAGE: &str = "\
 usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
 
-  RUNTIME        the runtime's program, absolute
-  RUNTIME_FLAGS  flags that it needs before its command, separated by blanks
-  CRUST_ROOT     the crust directory that it reads (/run/crust)
-  KUBELET_DIR    the kubelet's directory that it expects volumes in (/var/lib/kubelet)
-  ONLY           ids of requirements, or names of groups, separated by commas
-  TIMEOUT        seconds that each of its commands may take (60)
+  RUNTIME        absolute path of the runtime
+  RUNTIME_FLAGS  flags before the runtime's command, separated by blanks
+  CRUST_ROOT     the runtime's crust directory (default: /run/crust)
+  KUBELET_DIR    the directory in which the runtime expects pods' volumes (default: /var/lib/kubelet)
+  ONLY           ids of requirements and names of groups, separated by commas (default: all)
+  TIMEOUT        timeout in seconds of each command, and of each expected effect (default: 60)
 
-  --json         the report as JSON
-  --list         the requirements, and nothing is run";
+  --json         print the report as JSON
+  --list         list the requirements without running them";
 
-/// The form of the output.
+/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,
@@ -30,7 +30,6 @@ pub(crate) enum Output {
     List,
 }
 
-/// All options.
 #[derive(Debug)]
 pub(crate) struct Options {
     pub(crate) suite: Suite,
@@ -38,11 +37,11 @@ pub(crate) struct Options {
     pub(crate) selection: Selection,
 }
 
-/// The requirements in their groups, or those that `ONLY` names.
+/// The requirements that `ONLY` selects: the names of groups and ids, or empty for all.
 #[derive(Debug)]
 pub(crate) struct Selection(Vec<String>);
 
-/// A wrong use of the program.
+/// A mistake on the command line or in the environment.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -59,13 +58,13 @@ impl Options {
             output = match &*argument {
                 "--json" => Output::Json,
                 "--list" => Output::List,
-                other => return Err(Usage(format!("{other}: unknown"))),
+                other => return Err(Usage(format!("{other}: unknown argument"))),
             };
         }
         let runtime = if output == Output::List {
             PathBuf::new()
         } else {
-            program(&variable("RUNTIME").ok_or(Usage("RUNTIME isn't set".to_owned()))?)?
+            program(&variable("RUNTIME").ok_or(Usage("RUNTIME is not set".to_owned()))?)?
         };
         let path = |name: &str, default: &str| absolute(name, variable(name).as_deref(), default);
         let seconds = variable("TIMEOUT").map_or(Ok(60), |text| {
@@ -79,7 +78,7 @@ impl Options {
                 flags: flags.split_whitespace().map(str::to_owned).collect(),
                 crust_root: path("CRUST_ROOT", "/run/crust")?,
                 kubelet_dir: path("KUBELET_DIR", "/var/lib/kubelet")?,
-                limit: Duration::from_secs(seconds),
+                timeout: Duration::from_secs(seconds),
             },
             output,
             selection: Selection::read(&variable("ONLY").unwrap_or_default())?,
@@ -99,7 +98,7 @@ impl Selection {
         };
         match names.iter().find(|name| !known(name)) {
             Some(name) => Err(Usage(format!(
-                "ONLY={only}: {name} is neither a requirement nor a group of them"
+                "ONLY={only}: {name} is neither the id of a requirement nor the name of a group"
             ))),
             None => Ok(Self(names)),
         }
@@ -120,7 +119,7 @@ impl Selection {
     }
 }
 
-/// One that is set and empty isn't: make passes them all on.
+/// Returns a variable of the environment. An empty one counts as unset, because make passes all of its variables on.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -129,7 +128,7 @@ fn program(path: &str) -> Result<PathBuf, Usage> {
     let program = PathBuf::from(path);
     if !program.is_absolute() || !program.is_file() {
         return Err(Usage(format!(
-            "RUNTIME={path}: there is no such program; hint: give its absolute path"
+            "RUNTIME={path}: not an absolute path of a file"
         )));
     }
     Ok(program)
@@ -141,7 +140,7 @@ fn absolute(name: &str, value: Option<&str>, default: &str) -> Result<PathBuf, U
         return Ok(path);
     }
     Err(Usage(format!(
-        "{name}={}: isn't an absolute path of a directory of its own",
+        "{name}={}: not an absolute path of a directory other than /",
         path.display()
     )))
 }

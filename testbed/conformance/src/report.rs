@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::options::{Options, Output, Selection};
 use crate::requirement::{Group, Level, Requirement};
-use crate::runner::Outcome;
+use crate::runner::CheckOutcome;
 
-/// A report, which is written as the outcomes come.
+/// A report. In text form each outcome is printed when it is added; JSON is printed at the end.
 #[derive(Debug)]
 pub(crate) struct Report {
     json: bool,
@@ -47,12 +47,12 @@ impl Report {
     pub(crate) fn add(
         &mut self,
         (group, requirement): (&'static Group, &'static Requirement),
-        outcome: Outcome,
+        outcome: CheckOutcome,
     ) {
         let (count, word, result, reason) = match outcome {
-            Outcome::Passed => (&mut self.passed, "ok", "passed", None),
-            Outcome::Failed(why) => (&mut self.failed, "FAIL", "failed", Some(why)),
-            Outcome::Skipped(why) => (&mut self.skipped, "skip", "skipped", Some(why)),
+            CheckOutcome::Passed => (&mut self.passed, "ok", "passed", None),
+            CheckOutcome::Failed(why) => (&mut self.failed, "FAIL", "failed", Some(why)),
+            CheckOutcome::Skipped(why) => (&mut self.skipped, "skip", "skipped", Some(why)),
         };
         *count += 1;
         self.must_failed |= result == "failed" && requirement.level == Level::Must;
@@ -68,7 +68,7 @@ impl Report {
             self.group = group.name;
         }
         let why = reason.map_or(String::new(), |why| format!(" — {why}"));
-        // What a runtime may do otherwise is told apart where it does.
+        // Only a failure marks its level: a runtime may choose to fail a SHOULD.
         let level = match (result, requirement.level) {
             ("failed", Level::Should) => " (SHOULD)",
             _ => "",

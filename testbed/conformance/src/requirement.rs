@@ -9,58 +9,55 @@ use crate::scene::Scene;
 
 /// The runtimes that have to meet a requirement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The runtime mounts deferred volumes: one that knows nothing of them doesn't meet it.
+pub(crate) enum RequirementKind {
+    /// Met only by a runtime that mounts deferred volumes.
     Deferred,
-    /// Any OCI runtime meets it; one that mounts deferred volumes still has to.
+    /// Met by any OCI runtime; one that mounts deferred volumes still has to meet it.
     Ordinary,
 }
 
 /// The level of a requirement, as in RFC 2119.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Data is lost or somebody else's, or a pod doesn't start, without it.
+    /// Without it data is lost or belongs to another pod, or a pod does not start.
     Must,
-    /// The protocol asks for it beyond the KEP, or a runtime can have a reason not to do it.
+    /// The protocol says it beyond the KEP, or a runtime can have a reason not to do it.
     Should,
 }
 
-/// A need of a requirement on the machine besides an ext4 on a loop device.
+/// A prerequisite of a requirement, besides root, loop devices and ext4.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Need {
-    /// Its `mkfs` and the kernel's driver, which puts something on the volume beforehand.
+pub(crate) enum Prerequisite {
+    /// The `mkfs` program and the kernel's driver of a file system.
     FileSystem(&'static str),
-    /// A crust directory where nobody else has staged anything: it is spoilt for a moment.
+    /// A crust directory in which nothing is staged, because the check makes it invalid for a moment.
     UnusedCrustDirectory,
 }
 
-/// One requirement.
 #[derive(Debug)]
 pub(crate) struct Requirement {
-    /// The id, which never changes.
+    /// The id, whose meaning never changes.
     pub(crate) id: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RequirementKind,
     pub(crate) level: Level,
-    /// The section of KEP-2857 or of docs/protocol.md in which it is written.
+    /// The section of KEP-2857 or of docs/protocol.md that specifies it.
     pub(crate) source: &'static str,
-    /// The requirement.
     pub(crate) sentence: &'static str,
-    pub(crate) needs: Option<Need>,
-    /// Whether no other requirement is checked at the same time.
+    pub(crate) needs: Option<Prerequisite>,
+    /// Whether no other requirement may be checked at the same time.
     pub(crate) alone: bool,
-    /// Checks the requirement. Panics with what it saw if that isn't met.
+    /// Checks the requirement. Panics with what it observed if the requirement is not met.
     pub(crate) check: fn(&Scene<'_>),
 }
 
-/// Requirements about one thing.
+/// A group of requirements about one subject.
 #[derive(Debug)]
 pub(crate) struct Group {
-    /// The name of the group.
     pub(crate) name: &'static str,
     pub(crate) requirements: &'static [Requirement],
 }
 
-/// A requirement that only a runtime which mounts deferred volumes meets.
+/// Returns a requirement that only a runtime which mounts deferred volumes meets. Its level is MUST.
 pub(crate) const fn deferred(
     id: &'static str,
     source: &'static str,
@@ -69,7 +66,7 @@ pub(crate) const fn deferred(
 ) -> Requirement {
     Requirement {
         id,
-        kind: Kind::Deferred,
+        kind: RequirementKind::Deferred,
         level: Level::Must,
         source,
         sentence,
@@ -79,7 +76,7 @@ pub(crate) const fn deferred(
     }
 }
 
-/// A requirement that every OCI runtime meets.
+/// Returns a requirement that every OCI runtime meets. Its level is MUST.
 pub(crate) const fn ordinary(
     id: &'static str,
     source: &'static str,
@@ -87,7 +84,7 @@ pub(crate) const fn ordinary(
     check: fn(&Scene<'_>),
 ) -> Requirement {
     Requirement {
-        kind: Kind::Ordinary,
+        kind: RequirementKind::Ordinary,
         ..deferred(id, source, sentence, check)
     }
 }
@@ -107,7 +104,7 @@ impl Requirement {
         }
     }
 
-    pub(crate) const fn needs(self, need: Need) -> Self {
+    pub(crate) const fn needs(self, need: Prerequisite) -> Self {
         Self {
             needs: Some(need),
             ..self
@@ -115,7 +112,7 @@ impl Requirement {
     }
 }
 
-impl Kind {
+impl RequirementKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deferred => "deferred",
@@ -133,15 +130,15 @@ impl Level {
     }
 }
 
-impl Need {
-    /// Returns what is missing on this machine.
+impl Prerequisite {
+    /// Returns what this machine lacks, if anything.
     pub(crate) fn missing(self, crust_root: &Path) -> Option<String> {
         match self {
             Self::FileSystem(fstype) => missing_file_system(fstype),
             Self::UnusedCrustDirectory => {
                 let entries = fs::read_dir(crust_root).into_iter().flatten();
                 let used = entries.count() > 0;
-                used.then(|| format!("others' volumes are staged in {}", crust_root.display()))
+                used.then(|| format!("volumes are staged in {}", crust_root.display()))
             }
         }
     }
@@ -154,10 +151,10 @@ fn missing_file_system(fstype: &str) -> Option<String> {
         .iter()
         .any(|directory| Path::new(directory).join(&mkfs).exists())
     {
-        return Some(format!("there is no {mkfs}"));
+        return Some(format!("{mkfs} is not installed"));
     }
     let known = host::kernel_mounts(fstype);
-    (!known).then(|| format!("this kernel mounts no {fstype}"))
+    (!known).then(|| format!("this kernel cannot mount {fstype}"))
 }
 
 #[cfg(test)]
@@ -165,13 +162,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
-        let missing = |need: Need, crust_root: &str| need.missing(Path::new(crust_root));
-        let no_such = missing(Need::FileSystem("no-such-fs"), "/");
-        assert_eq!(no_such.as_deref(), Some("there is no mkfs.no-such-fs"));
-        assert_eq!(missing(Need::FileSystem("ext4"), "/"), None);
-        assert_eq!(missing(Need::UnusedCrustDirectory, "/no/such"), None);
-        let used = missing(Need::UnusedCrustDirectory, "/etc");
-        assert_eq!(used.as_deref(), Some("others' volumes are staged in /etc"));
+    fn a_missing_prerequisite_is_named() {
+        let missing = |need: Prerequisite, crust_root: &str| need.missing(Path::new(crust_root));
+        let no_such = missing(Prerequisite::FileSystem("no-such-fs"), "/");
+        assert_eq!(no_such.as_deref(), Some("mkfs.no-such-fs is not installed"));
+        assert_eq!(missing(Prerequisite::FileSystem("ext4"), "/"), None);
+        assert_eq!(
+            missing(Prerequisite::UnusedCrustDirectory, "/no/such"),
+            None
+        );
+        let used = missing(Prerequisite::UnusedCrustDirectory, "/etc");
+        assert_eq!(used.as_deref(), Some("volumes are staged in /etc"));
     }
 }

@@ -1,5 +1,5 @@
-//! Checks the requirements: first those that have to be alone, then several at a time. None of them can end or hang the
-//! others.
+//! Checks the requirements: first those that need the machine for themselves, then the rest in parallel. A failing or
+//! hanging check does not affect the others.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, set_hook};
@@ -12,17 +12,17 @@ use crate::requirement::{Group, Requirement};
 use crate::scene::{Scene, SharedDirectories};
 use crate::suite::Suite;
 
-/// The outcome of a requirement.
+/// The outcome of checking a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum CheckOutcome {
     Passed,
-    /// The failure, with what was seen.
+    /// Failed, with what the check observed.
     Failed(String),
     /// Not checked, with what this machine lacks.
     Skipped(String),
 }
 
-/// Checks that a volume can be made on this machine. Else its failures would be reported as the runtime's.
+/// Checks that a volume can be created on this machine. Otherwise every failure would be blamed on the runtime.
 pub(crate) fn can_run_here(suite: &Suite) -> Result<(), String> {
     set_hook(Box::new(|_| {}));
     attempt(|| {
@@ -31,60 +31,61 @@ pub(crate) fn can_run_here(suite: &Suite) -> Result<(), String> {
     })
 }
 
-/// Runs the selected requirements, and hands on each outcome in the order of the table.
+/// Checks the selected requirements, and passes each outcome to `report`, in the order of the table.
 pub(crate) fn run(
     options: &Options,
-    mut tell: impl FnMut((&'static Group, &'static Requirement), Outcome),
+    mut report: impl FnMut((&'static Group, &'static Requirement), CheckOutcome),
 ) {
     let _directories = SharedDirectories::prepare(&options.suite);
-    let wanted: Vec<_> = options.selection.requirements().collect();
-    let requirements = wanted.iter().map(|(_, requirement)| *requirement);
-    let (alone, together): (Vec<_>, Vec<_>) = requirements.partition(|it| it.alone);
-    let looked_at = alone.iter().map(|it| (it.id, look_at(it, &options.suite)));
-    let mut early: Vec<_> = looked_at.collect();
+    let selected: Vec<_> = options.selection.requirements().collect();
+    let requirements = selected.iter().map(|(_, requirement)| *requirement);
+    let (alone, parallel): (Vec<_>, Vec<_>) = requirements.partition(|it| it.alone);
+    let checked = alone.iter().map(|it| (it.id, check(it, &options.suite)));
+    let mut unreported: Vec<_> = checked.collect();
     let next = AtomicUsize::new(0);
     let (sender, results) = mpsc::channel();
     thread::scope(|scope| {
         for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
-            let (sender, next, together) = (sender.clone(), &next, &together);
+            let (sender, next, parallel) = (sender.clone(), &next, &parallel);
             scope.spawn(move || {
-                while let Some(requirement) = together.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let outcome = look_at(requirement, &options.suite);
+                while let Some(requirement) = parallel.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let outcome = check(requirement, &options.suite);
                     let _ = sender.send((requirement.id, outcome));
                 }
             });
         }
         drop(sender);
-        for wanted in &wanted {
+        for selected in &selected {
             let outcome = loop {
-                if let Some(at) = early.iter().position(|(id, _)| *id == wanted.1.id) {
-                    break early.swap_remove(at).1;
+                let id = selected.1.id;
+                if let Some(at) = unreported.iter().position(|(checked, _)| *checked == id) {
+                    break unreported.swap_remove(at).1;
                 }
-                early.push(results.recv().expect("each requirement has an outcome"));
+                unreported.push(results.recv().expect("an outcome for each requirement"));
             };
-            tell(*wanted, outcome);
+            report(*selected, outcome);
         }
     });
 }
 
-fn look_at(requirement: &Requirement, suite: &Suite) -> Outcome {
+fn check(requirement: &Requirement, suite: &Suite) -> CheckOutcome {
     if let Some(missing) = requirement
         .needs
         .and_then(|need| need.missing(&suite.crust_root))
     {
-        return Outcome::Skipped(missing);
+        return CheckOutcome::Skipped(missing);
     }
     let scene = match attempt(|| Scene::new(suite)) {
         Ok(scene) => scene,
-        Err(why) => return Outcome::Failed(why),
+        Err(why) => return CheckOutcome::Failed(why),
     };
     match attempt(|| (requirement.check)(&scene)) {
-        Ok(()) => Outcome::Passed,
-        Err(why) => Outcome::Failed(why),
+        Ok(()) => CheckOutcome::Passed,
+        Err(why) => CheckOutcome::Failed(why),
     }
 }
 
-/// Runs work, and returns the message of its panic in one line.
+/// Runs `work`, and returns the message of its panic on one line.
 fn attempt<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let lines = message(&*panic).lines().map(str::trim);
@@ -97,5 +98,5 @@ fn message(panic: &(dyn Any + Send)) -> &str {
     let owned = panic.downcast_ref::<String>().map(String::as_str);
     owned
         .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("a panic without a message")
+        .unwrap_or("panic without a message")
 }

@@ -1,4 +1,4 @@
-//! What a requirement is checked with: a directory, volumes, pods and their containers.
+//! The scene in which a requirement is checked: a directory, volumes, pods and their containers.
 
 mod cli;
 mod container;
@@ -13,14 +13,15 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::{Bundle, TestDir, holds_within};
 
-pub(crate) use self::cli::{Cli, answer, is_error};
+pub(crate) use self::cli::{Cli, assert_error, json_output};
 pub(crate) use self::container::Container;
 pub(crate) use self::entry::Entry;
 pub(crate) use self::pod::Pod;
 pub(crate) use self::volume::Volume;
 use crate::suite::Suite;
 
-/// The scene of one requirement, which shares nothing with another's. To be declared first, so that it is dropped last.
+/// The scene of one requirement. It shares nothing with the scenes of others. Declare it first, so that it is dropped
+/// last.
 #[derive(Debug)]
 pub(crate) struct Scene<'s> {
     suite: &'s Suite,
@@ -43,7 +44,7 @@ impl<'s> Scene<'s> {
         &self.dir
     }
 
-    /// Makes a device with an ext4 that has a mark on it.
+    /// Creates a device with an ext4 that has a marker file.
     pub(crate) fn volume(&self) -> Volume {
         Volume::new(&self.dir, "ext4")
     }
@@ -52,7 +53,7 @@ impl<'s> Scene<'s> {
         Volume::new(&self.dir, fstype)
     }
 
-    /// Makes a pod of which there is only kubelet's directory yet.
+    /// Creates a pod that has nothing but kubelet's directory.
     pub(crate) fn pod(&self) -> Pod<'_> {
         Pod::new(self)
     }
@@ -70,7 +71,8 @@ impl<'s> Scene<'s> {
         container
     }
 
-    /// Asserts that the runtime refuses the bundle's container and leaves nothing of it. Returns what it says.
+    /// Asserts that the runtime refuses to create the bundle's container, and that the container does not exist then.
+    /// Returns standard error.
     #[track_caller]
     pub(crate) fn refuses(&self, bundle: Bundle) -> String {
         let container = Container::new(self.suite, &bundle.write());
@@ -81,23 +83,23 @@ impl<'s> Scene<'s> {
             run.command
         );
         if let Some(state) = container.state() {
-            panic!("create failed, and state knows the container: {state}");
+            panic!("create failed, but state reports the container: {state}");
         }
         run.stderr
     }
 
-    /// Waits for a condition, no longer than the suite's limit.
+    /// Waits until a condition holds, at most for the suite's timeout.
     #[track_caller]
     pub(crate) fn wait(&self, what: &str, condition: impl FnMut() -> bool) {
-        let limit = self.suite.limit;
+        let timeout = self.suite.timeout;
         assert!(
-            holds_within(limit, condition),
-            "{what} not within {limit:?}"
+            holds_within(timeout, condition),
+            "no {what} within {timeout:?}"
         );
     }
 }
 
-/// Returns the files below a path, or the path if it isn't a directory. Nothing if there is none.
+/// Returns all files below a directory, or the path itself if it is another kind of file. Empty if nothing exists.
 pub(crate) fn files_below(at: &Path) -> Vec<PathBuf> {
     match fs::read_dir(at) {
         Ok(entries) => {
@@ -109,14 +111,14 @@ pub(crate) fn files_below(at: &Path) -> Vec<PathBuf> {
     }
 }
 
-/// Asserts that something is as it has to be.
+/// Asserts that a value is the expected one.
 #[track_caller]
 pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, wanted: &T) {
     assert!(seen == wanted, "{what}: {seen:?}, expected {wanted:?}");
 }
 
-/// The machine's crust directory and kubelet directory. Those that were missing are removed at the end, unless
-/// something was put there meanwhile.
+/// The machine's crust directory and kubelet directory. If they were missing they are removed at the end, unless they
+/// contain something by then.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct SharedDirectories {
@@ -132,7 +134,7 @@ impl SharedDirectories {
     }
 }
 
-/// Makes a directory with its parents. Returns the guards of those that were missing, to be dropped in their order.
+/// Creates a directory and its parents. Returns guards that remove the created ones, deepest first.
 fn make(directory: &Path, mode: u32) -> Vec<Cleanup> {
     let ancestors = directory.ancestors().map(Path::to_owned);
     let missing: Vec<PathBuf> = ancestors.take_while(|at| !at.exists()).collect();

@@ -10,6 +10,6 @@ pub(crate) struct Suite {
     pub(crate) flags: Vec<String>,
     pub(crate) crust_root: PathBuf,
     pub(crate) kubelet_dir: PathBuf,
-    /// The time limit of one command of the runtime, and of its effects.
-    pub(crate) limit: Duration,
+    /// The timeout of each command of the runtime, and of each expected effect.
+    pub(crate) timeout: Duration,
 }

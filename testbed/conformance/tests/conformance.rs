@@ -1,5 +1,5 @@
-//! The conformance suite, run against what meets all of it, what meets only the ordinary part, and
-//! what breaks a requirement on purpose.
+//! Runs the conformance suite against runcrust, which meets all requirements, against plain delegates, which meet only
+//! the ordinary ones, and against runtimes that break one requirement on purpose.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,23 +14,23 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, Handler, Run, TestDir, mounts, on_each_delegate, wait_until};
 use serde_json::Value;
 
-/// The suite's program, to be run against a runtime.
+/// The conformance suite, ready to run against a runtime.
 struct Suite {
     handler: Handler,
     dir: TestDir,
 }
 
-/// What it said of each requirement.
+/// The results of a run.
 struct Report {
     requirements: Vec<Value>,
     exit: Option<i32>,
 }
 
 impl Suite {
-    /// For runcrust with these lines in its configuration.
+    /// Sets up runcrust with these lines in its configuration.
     fn with(delegate: Delegate, extra: &str) -> Self {
         let dir = TestDir::new();
-        // As /run is; and hundreds of pods wait for no disk.
+        // A tmpfs like /run, also because hundreds of pods would be slow on a disk.
         mounts::tmpfs(dir.path());
         Self {
             handler: Handler::new(&dir, delegate, extra),
@@ -55,8 +55,8 @@ impl Suite {
         Report::of(self.command(runtime).env("ONLY", only))
     }
 
-    /// A shell script as a runtime: at each create `before` is done, with the bundle in `$bundle`
-    /// and the crust directory in `$crust`, and runcrust does the rest.
+    /// Returns a shell script that acts as a runtime: at each create it runs `before`, with the bundle in `$bundle` and
+    /// the crust directory in `$crust`, and then execs runcrust.
     fn script(&self, before: &str) -> PathBuf {
         self.wrapper(&format!(
             "bundle= previous=\n\
@@ -71,7 +71,7 @@ impl Suite {
         ))
     }
 
-    /// A shell script as a runtime, which has to call `$runcrust` itself.
+    /// Returns a shell script that acts as a runtime, and has to call `$runcrust` itself.
     fn wrapper(&self, commands: &str) -> PathBuf {
         let script = self.dir.join("runtime.sh");
         let text = format!(
@@ -86,14 +86,14 @@ impl Suite {
         script
     }
 
-    /// Nothing is left where the runtime and kubelet look, and none of its own directories, in which
-    /// its loop devices' files are.
+    /// Asserts that nothing is left in the directories of the runtime and of kubelet, nor in the suite's own temporary
+    /// directory, which has the loop devices' files.
     #[track_caller]
-    fn has_left_nothing(&self) {
+    fn assert_nothing_left(&self) {
         let temporary = fs::read_dir(self.dir.join("tmp")).expect("its temporary directory");
         assert_eq!(temporary.count(), 0);
         for directory in [self.handler.crust_root(), self.handler.kubelet_dir()] {
-            assert!(!directory.exists(), "{} stays", directory.display());
+            assert!(!directory.exists(), "{} still exists", directory.display());
         }
     }
 }
@@ -111,7 +111,7 @@ impl Report {
         }
     }
 
-    /// The ids with a result, each with why.
+    /// Returns the ids with a result, each with its reason.
     fn with_result(&self, result: &str) -> BTreeMap<String, String> {
         let wanted = self.requirements.iter().filter(|it| it["result"] == result);
         let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
@@ -120,7 +120,7 @@ impl Report {
             .collect()
     }
 
-    /// The ids of a kind.
+    /// Returns the ids of a kind.
     fn of_kind(&self, kind: &str) -> Vec<&str> {
         let wanted = self.requirements.iter().filter(|it| it["kind"] == kind);
         let mut ids: Vec<&str> = wanted.map(|it| it["id"].as_str().unwrap()).collect();
@@ -128,8 +128,9 @@ impl Report {
         ids
     }
 
+    /// Asserts that exactly these requirements failed, that none was skipped, and the exit code.
     #[track_caller]
-    fn fails_just(&self, wanted: &[&str]) {
+    fn assert_failed(&self, wanted: &[&str]) {
         let failed = self.with_result("failed");
         let ids: Vec<&String> = failed.keys().collect();
         let mut wanted = wanted.to_vec();
@@ -146,18 +147,18 @@ on_each_delegate! {
     fn runcrust_meets_every_requirement(delegate: Delegate) {
         let suite = Suite::with(delegate, "");
         let report = suite.report(suite.handler.path(), "");
-        report.fails_just(&[]);
+        report.assert_failed(&[]);
         assert!(report.requirements.len() > 100);
-        suite.has_left_nothing();
+        suite.assert_nothing_left();
     }
 
-    /// A deferred requirement shows whether a runtime mounts deferred volumes, and no ordinary one
-    /// asks for that.
-    fn the_bare_delegate_fails_exactly_the_deferred_ones(delegate: Delegate) {
+    /// Each deferred requirement detects a runtime without support for deferred volumes, and no ordinary one depends on
+    /// that support.
+    fn the_bare_delegate_fails_all_deferred_requirements_only(delegate: Delegate) {
         let suite = Suite::with(delegate, "");
         let report = suite.report(&delegate.program(), "");
-        report.fails_just(&report.of_kind("deferred"));
-        suite.has_left_nothing();
+        report.assert_failed(&report.of_kind("deferred"));
+        suite.assert_nothing_left();
     }
 }
 
@@ -172,10 +173,10 @@ const MOUNTS_ON_THE_HOST: &str = r#"
     done"#;
 
 #[test]
-fn a_runtime_that_mounts_on_the_host_for_a_moment_is_found_out() {
+fn a_short_mount_on_the_host_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
     let report = suite.report(&suite.script(MOUNTS_ON_THE_HOST), "mount");
-    report.fails_just(&["mount-never-on-host"]);
+    report.assert_failed(&["mount-never-on-host"]);
 }
 
 const IGNORES_FSGROUP: &str = r#"
@@ -185,10 +186,10 @@ const IGNORES_FSGROUP: &str = r#"
     done"#;
 
 #[test]
-fn a_runtime_that_ignores_fsgroup_is_found_out() {
+fn a_runtime_that_ignores_fsgroup_is_detected() {
     let suite = Suite::with(Delegate::Crun, "");
     let report = suite.report(&suite.script(IGNORES_FSGROUP), "fsgroup");
-    report.fails_just(&[
+    report.assert_failed(&[
         "fsgroup-always",
         "fsgroup-default-policy",
         "fsgroup-links",
@@ -200,20 +201,20 @@ fn a_runtime_that_ignores_fsgroup_is_found_out() {
 }
 
 #[test]
-fn a_runtime_with_the_device_and_one_file_system_fails() {
+fn a_runtime_with_device_nodes_and_only_ext4_is_detected() {
     let extra = "device_node = \"always\"\nfstypes = [\"ext4\"]";
     let suite = Suite::with(Delegate::Crun, extra);
     let only = "device,mount-ext4,mount-xfs,mount-btrfs";
     let report = suite.report(suite.handler.path(), only);
-    report.fails_just(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
+    report.assert_failed(&["device-out-of-reach", "mount-btrfs", "mount-xfs"]);
 }
 
 #[test]
-fn a_runtime_that_adds_attributes_of_its_own_is_found_out() {
+fn a_runtime_that_adds_mount_attributes_is_detected() {
     let extra = r#"default_options = ["noatime", "nosuid", "nodev", "noexec"]"#;
     let suite = Suite::with(Delegate::Runc, extra);
     let report = suite.report(suite.handler.path(), "options");
-    report.fails_just(&[
+    report.assert_failed(&[
         "option-file-system",
         "option-mount8",
         "option-noatime",
@@ -222,7 +223,7 @@ fn a_runtime_that_adds_attributes_of_its_own_is_found_out() {
     ]);
 }
 
-const BELIEVES_ANYBODY: &str = r#"
+const TRUSTS_ANY_OWNER_AND_MODE: &str = r#"
     chmod go-w "$crust"
     chown root "$crust"
     for at in "$crust"/[0-9a-f]*; do
@@ -231,10 +232,10 @@ const BELIEVES_ANYBODY: &str = r#"
     done 2>/dev/null"#;
 
 #[test]
-fn a_runtime_that_trusts_writable_entries_fails() {
+fn a_runtime_that_trusts_writable_entries_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
-    let report = suite.report(&suite.script(BELIEVES_ANYBODY), "entries");
-    report.fails_just(&[
+    let report = suite.report(&suite.script(TRUSTS_ANY_OWNER_AND_MODE), "entries");
+    report.assert_failed(&[
         "crust-directory-mode",
         "crust-directory-owner",
         "entry-mode",
@@ -244,9 +245,9 @@ fn a_runtime_that_trusts_writable_entries_fails() {
     ]);
 }
 
-/// Before anything of a pod is created its own volume's access mode is dropped where so many pods,
-/// the own one too, have the device staged.
-fn forgets_the_mode_of(count: u32) -> String {
+/// Returns commands that, at each create of a pod, remove the access mode from the pod's own entry if `count` pods,
+/// including this one, have the device staged.
+fn removes_access_mode_at(count: u32) -> String {
     let own = r#"
         uid=$(grep -o '"io.kubernetes.cri.sandbox-uid":"[^"]*"' "$bundle/config.json" | cut -d '"' -f 4)
         for info in $(grep -l "/pods/$uid/" "$crust"/*/mountInfo.json); do
@@ -260,29 +261,29 @@ fn forgets_the_mode_of(count: u32) -> String {
 }
 
 #[test]
-fn a_runtime_that_looks_at_one_pods_access_mode_is_found_out() {
+fn a_runtime_that_checks_one_access_mode_is_detected() {
     for (count, wanted) in [
         (1, "device-single-writer-first"),
         (2, "device-single-writer-second"),
     ] {
         let suite = Suite::with(Delegate::Runc, "");
-        let script = suite.script(&forgets_the_mode_of(count));
+        let script = suite.script(&removes_access_mode_at(count));
         let report = suite.report(&script, "device");
-        report.fails_just(&[wanted]);
+        report.assert_failed(&[wanted]);
     }
 }
 
-const KNOWS_NO_LINKS: &str = r#"
+const REJECTS_DEVICE_LINKS: &str = r#"
     for device in $(grep -ho '"device":"[^"]*"' "$crust"/*/mountInfo.json | cut -d '"' -f 4); do
         if [ -L "$device" ]; then exit 1; fi
     done"#;
 
 #[test]
-fn a_runtime_that_knows_a_device_by_one_name_is_found_out() {
+fn a_runtime_that_rejects_device_links_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
     let only = "info-device-link";
-    let report = suite.report(&suite.script(KNOWS_NO_LINKS), only);
-    report.fails_just(&[only]);
+    let report = suite.report(&suite.script(REJECTS_DEVICE_LINKS), only);
+    report.assert_failed(&[only]);
 }
 
 const KEEPS_A_CLI: &str = r#"
@@ -301,15 +302,15 @@ const KEEPS_A_CLI: &str = r#"
     exit $status"#;
 
 #[test]
-fn a_runtime_that_clears_one_of_two_entries_is_found_out() {
+fn a_runtime_that_clears_one_of_two_entries_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
     let runtime = suite.wrapper(KEEPS_A_CLI);
     let mut command = suite.command(&runtime);
     let report = Report::of(command.env("ONLY", "cli-gone").env("TIMEOUT", "10"));
-    report.fails_just(&["cli-gone"]);
+    report.assert_failed(&["cli-gone"]);
 }
 
-/// What makes nothing refuses all that has to be refused, and meets none of it by that.
+/// A runtime that refuses everything passes no requirement that expects a refusal.
 #[test]
 fn a_runtime_that_creates_nothing_meets_no_requirement() {
     let suite = Suite::with(Delegate::Runc, "");
@@ -322,28 +323,28 @@ fn a_runtime_that_creates_nothing_meets_no_requirement() {
     );
 }
 
-/// It finds no volume, and refuses their directories as unstaged ones.
+/// Such a runtime finds no volume, and refuses the target paths as directories that are not staged.
 #[test]
-fn a_runtime_of_another_crust_directory_meets_no_requirement() {
+fn a_runtime_with_another_crust_directory_meets_no_deferred_one() {
     let suite = Suite::with(Delegate::Runc, "");
     let elsewhere = suite.dir.join("elsewhere");
     let mut command = suite.command(suite.handler.path());
     let refusing = "matching,entries,options,device,life";
     let report = Report::of(command.env("CRUST_ROOT", elsewhere).env("ONLY", refusing));
-    report.fails_just(&report.of_kind("deferred"));
+    report.assert_failed(&report.of_kind("deferred"));
 }
 
-/// What it should do, and doesn't, is told and no failure of the whole.
+/// A SHOULD that is not met is reported, and does not change the exit code.
 #[test]
 fn a_runtime_that_passes_unstaged_directories_fails_no_must() {
     let suite = Suite::with(Delegate::Runc, "unstaged = \"pass\"");
     let report = suite.report(suite.handler.path(), "match-unstaged,match-exact");
-    report.fails_just(&["match-unstaged"]);
+    report.assert_failed(&["match-unstaged"]);
     assert_eq!(report.exit, Some(0));
 }
 
 #[test]
-fn a_runtime_that_hangs_is_ended_and_reported() {
+fn a_hanging_runtime_is_stopped_and_reported() {
     let suite = Suite::with(Delegate::Runc, "");
     let hangs = suite.script("sleep 1000");
     let mut command = suite.command(&hangs);
@@ -357,7 +358,7 @@ fn a_runtime_that_hangs_is_ended_and_reported() {
         let line = run.stdout.lines().find(|line| line.contains(id));
         let line = line.unwrap_or_else(|| panic!("{run}"));
         assert!(
-            line.starts_with("FAIL ") && line.contains("hasn't ended within 1s"),
+            line.starts_with("FAIL ") && line.contains("has not ended within 1s"),
             "{line}"
         );
     }
@@ -366,11 +367,11 @@ fn a_runtime_that_hangs_is_ended_and_reported() {
             .ends_with("2 requirements: 0 passed, 2 failed, 0 skipped\n"),
         "{run}"
     );
-    suite.has_left_nothing();
+    suite.assert_nothing_left();
 }
 
 #[test]
-fn interrupted_it_leaves_nothing() {
+fn an_interrupted_run_leaves_nothing() {
     let suite = Suite::with(Delegate::Runc, "");
     let mut command = suite.command(suite.handler.path());
     let mut running = command.stdout(Stdio::null()).spawn().expect("it starts");
@@ -383,11 +384,11 @@ fn interrupted_it_leaves_nothing() {
     kill(pid, Signal::SIGINT).expect("it runs");
     let status = running.wait().expect("waitpid");
     assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");
-    suite.has_left_nothing();
+    suite.assert_nothing_left();
 }
 
 #[test]
-fn the_list_has_what_is_run() {
+fn the_list_has_the_sentences_of_the_report() {
     let suite = Suite::with(Delegate::Runc, "");
     let list = Run::of(suite.command(Path::new("")).arg("--list")).success();
     let ids = list.stdout.lines().map(|line| line.split(' ').next());
@@ -400,7 +401,7 @@ fn the_list_has_what_is_run() {
 }
 
 #[test]
-fn what_it_does_not_know_is_told_with_its_usage() {
+fn a_usage_error_names_the_mistake_and_prints_the_usage() {
     let suite = Suite::with(Delegate::Runc, "");
     let runc = Delegate::Runc.program();
     let no_such = Path::new("/no/such/runtime");

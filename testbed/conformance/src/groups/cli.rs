@@ -1,11 +1,11 @@
-//! `runtime-cli` and what it answers.
+//! Requirements on `runtime-cli` and the answers of the program that it names.
 
 use runcrust_tests::node::utf8;
 use serde_json::{Value, json};
 
 use super::sources::{API, CLI, OVERVIEW, USE};
 use crate::requirement::{Group, deferred};
-use crate::scene::{Container, Entry, Pod, Scene, answer, expect, is_error};
+use crate::scene::{Container, Entry, Pod, Scene, assert_error, expect, json_output};
 
 pub(super) const GROUP: Group = Group {
     name: "cli",
@@ -13,13 +13,13 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "cli-in-use",
             OVERVIEW,
-            "While a container has the volume its entry, both where there are two, has runtime-cli: one line, a program's absolute path.",
+            "While a container has the volume, its entry (or both entries) has runtime-cli: one line, the absolute path of a program.",
             in_use,
         ),
         deferred(
             "cli-gone",
             USE,
-            "Once no container has the volume there is no runtime-cli, in neither entry where there are two.",
+            "Once no container has the volume, its entry (or both entries) has no runtime-cli.",
             gone,
         ),
         deferred(
@@ -31,51 +31,51 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "cli-stats-numbers",
             API,
-            "The numbers are those of statfs; available is what a user other than root can use.",
+            "The numbers are those of statfs; available is what users other than root can use.",
             stats_numbers,
         ),
         deferred(
             "cli-stats-grow",
             API,
-            "What is written shows in the next stats.",
+            "Written data appears in the next stats.",
             stats_grow,
         ),
         deferred(
             "cli-not-found",
             CLI,
-            "Stats of a path that nothing is staged for are an error NOT_FOUND: exit non-zero, one JSON object on standard error, nothing on standard output.",
+            "Stats of a path for which nothing is staged fail with NOT_FOUND: exit code not 0, one JSON object on standard error, nothing on standard output.",
             not_found,
         ),
         deferred(
             "cli-stats-not-in-use",
             CLI,
-            "Stats of a volume that is staged and not in use are an error FAILED_PRECONDITION.",
+            "Stats of a volume that is staged but not in use fail with FAILED_PRECONDITION.",
             not_in_use,
         ),
         deferred(
             "cli-stats-again",
             CLI,
-            "Stats don't hold the volume: asked while it is in use, it is free once the pod has ended.",
+            "Stats do not keep the volume in use: its device is free once the pod has ended.",
             stats_let_go,
         ),
         deferred(
             "cli-stage",
             CLI,
-            "`crust stage` of the same again changes nothing, of something else in use is FAILED_PRECONDITION.",
+            "`crust stage` with the same arguments changes nothing; with others, while the volume is in use, it fails with FAILED_PRECONDITION.",
             stage,
         )
         .should(),
         deferred(
             "cli-unstage-in-use",
             CLI,
-            "`crust unstage` of a volume in use is FAILED_PRECONDITION, and the volume stays.",
+            "`crust unstage` of a volume in use fails with FAILED_PRECONDITION, and the volume stays.",
             unstage_in_use,
         )
         .should(),
         deferred(
             "cli-unstage",
             CLI,
-            "`crust unstage` of a volume that isn't in use any more removes its entry; of an unknown path it is fine.",
+            "`crust unstage` of a volume that is no longer in use removes its entry; of an unknown path it succeeds.",
             unstage,
         )
         .should(),
@@ -90,7 +90,7 @@ fn in_use(scene: &Scene<'_>) {
         let _ = pod.cli(&target);
         pod.entry(&target, |entry| {
             for file in entry.runtime_clis() {
-                assert!(file.exists(), "there is no {}", file.display());
+                assert!(file.exists(), "{} is missing", file.display());
             }
         });
         pod.end([app]);
@@ -108,7 +108,7 @@ fn gone(scene: &Scene<'_>) {
         let _ = pod.cli(&target);
         pod.end([two]);
         for file in pod.entry(&target, Entry::runtime_clis) {
-            let what = format!("{} gone", file.display());
+            let what = format!("removal of {}", file.display());
             scene.wait(&what, || !file.exists());
         }
         scene.wait("the device free", || volume.is_free());
@@ -121,7 +121,7 @@ fn stats_shape(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);
     let run = pod.cli(&target).stats(&target);
-    let stats = answer(&run);
+    let stats = json_output(&run);
     expect("standard error", &run.stderr, &String::new());
     let usage = stats["usage"].as_array().cloned().unwrap_or_default();
     let units: Vec<&Value> = usage.iter().map(|usage| &usage["unit"]).collect();
@@ -129,27 +129,27 @@ fn stats_shape(scene: &Scene<'_>) {
         && ["BYTES", "INODES"]
             .iter()
             .all(|unit| units.contains(&&json!(unit)));
-    assert!(both, "its usage isn't in BYTES and INODES: {stats}");
+    assert!(both, "usage is not in BYTES and INODES: {stats}");
     let numbers = ["total", "used", "available"];
     let whole = usage
         .iter()
         .all(|usage| numbers.iter().all(|key| usage[key].is_u64()));
     assert!(
         whole,
-        "total, used and available aren't all numbers: {stats}"
+        "total, used and available are not all numbers: {stats}"
     );
     let condition = &stats["volume_condition"];
-    let well = condition["abnormal"] == false && condition["message"].is_string();
-    assert!(well, "its condition isn't that of a sound volume: {stats}");
+    let is_normal = condition["abnormal"] == false && condition["message"].is_string();
+    assert!(is_normal, "volume_condition is not normal: {stats}");
 }
 
-/// One number of stats.
+/// Returns one number of the stats.
 #[track_caller]
 fn usage(stats: &Value, unit: &str, key: &str) -> u64 {
     let usage = stats["usage"].as_array().cloned().unwrap_or_default();
     let of_unit = usage.iter().find(|usage| usage["unit"] == unit);
     let number = of_unit.and_then(|usage| usage[key].as_u64());
-    number.unwrap_or_else(|| panic!("there is no {key} in {unit}: {stats}"))
+    number.unwrap_or_else(|| panic!("no {key} in {unit}: {stats}"))
 }
 
 /// Returns the total, used and available bytes and inodes that statfs(2) reports in the container.
@@ -172,7 +172,7 @@ fn stats_numbers(scene: &Scene<'_>) {
     let app = pod.app_with(&volume, &target);
     let _ = app.sh("dd if=/dev/zero of=/data/file bs=64k count=16 2>/dev/null");
     let wanted = statfs(&app);
-    let stats = answer(&pod.cli(&target).stats(&target));
+    let stats = json_output(&pod.cli(&target).stats(&target));
     let names =
         ["BYTES", "INODES"].map(|unit| ["total", "used", "available"].map(|key| (unit, key)));
     for ((unit, key), wanted) in names.concat().into_iter().zip(wanted) {
@@ -190,9 +190,9 @@ fn stats_grow(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let app = pod.app_with(&volume, &target);
     let cli = pod.cli(&target);
-    let before = usage(&answer(&cli.stats(&target)), "BYTES", "used");
+    let before = usage(&json_output(&cli.stats(&target)), "BYTES", "used");
     let _ = app.sh("dd if=/dev/zero of=/data/file bs=64k count=32 2>/dev/null; sync");
-    let after = usage(&answer(&cli.stats(&target)), "BYTES", "used");
+    let after = usage(&json_output(&cli.stats(&target)), "BYTES", "used");
     assert!(
         after >= before + (2 << 20),
         "2 MiB were written: {before}, then {after}"
@@ -206,8 +206,8 @@ fn not_found(scene: &Scene<'_>) {
     let _app = pod.app_with(&volume, &target);
     let unknown = pod.target("pv-unknown");
     let cli = pod.cli(&target);
-    is_error(&cli.stats(&unknown), "NOT_FOUND");
-    let _ = answer(&cli.stats(&target));
+    assert_error(&cli.stats(&unknown), "NOT_FOUND");
+    let _ = json_output(&cli.stats(&target));
 }
 
 fn not_in_use(scene: &Scene<'_>) {
@@ -218,8 +218,8 @@ fn not_in_use(scene: &Scene<'_>) {
     let unused = other.stage(&unused.info());
     let _app = pod.app_with(&volume, &target);
     let cli = pod.cli(&target);
-    is_error(&cli.stats(&unused), "FAILED_PRECONDITION");
-    let _ = answer(&cli.stats(&target));
+    assert_error(&cli.stats(&unused), "FAILED_PRECONDITION");
+    let _ = json_output(&cli.stats(&target));
 }
 
 fn stats_let_go(scene: &Scene<'_>) {
@@ -229,7 +229,7 @@ fn stats_let_go(scene: &Scene<'_>) {
     let app = pod.app_with(&volume, &target);
     let cli = pod.cli(&target);
     for _ in 0..3 {
-        let _ = answer(&cli.stats(&target));
+        let _ = json_output(&cli.stats(&target));
     }
     pod.end([app]);
     scene.wait("the device free", || volume.is_free());
@@ -250,9 +250,9 @@ fn stage(scene: &Scene<'_>) {
         "--fstype",
         "ext4",
     ];
-    expect("what it prints", &answer(&cli.run(&same)), &json!({}));
+    expect("standard output", &json_output(&cli.run(&same)), &json!({}));
     let other = [&same[..], &["--option", "commit=9"]].concat();
-    is_error(&cli.run(&other), "FAILED_PRECONDITION");
+    assert_error(&cli.run(&other), "FAILED_PRECONDITION");
 }
 
 fn unstage_in_use(scene: &Scene<'_>) {
@@ -262,11 +262,11 @@ fn unstage_in_use(scene: &Scene<'_>) {
     let app = pod.app_with(&volume, &target);
     let unstage = ["unstage", utf8(&target)];
     let cli = pod.cli(&target);
-    is_error(&cli.run(&unstage), "FAILED_PRECONDITION");
-    volume.is_at(&app, "/data");
+    assert_error(&cli.run(&unstage), "FAILED_PRECONDITION");
+    volume.assert_shown_at(&app, "/data");
     let again = pod.app_with(&volume, &target);
     pod.end([app, again]);
-    let _ = answer(&cli.run(&unstage));
+    let _ = json_output(&cli.run(&unstage));
 }
 
 fn unstage(scene: &Scene<'_>) {
@@ -278,9 +278,9 @@ fn unstage(scene: &Scene<'_>) {
     pod.end([app]);
     for _ in 0..2 {
         let run = cli.run(&["unstage", utf8(&target)]);
-        expect("what it prints", &answer(&run), &json!({}));
+        expect("standard output", &json_output(&run), &json!({}));
         let entry = pod.entry(&target, |entry| entry.path().to_owned());
-        assert!(!entry.exists(), "there still is {}", entry.display());
-        assert!(volume.is_free(), "the device isn't free");
+        assert!(!entry.exists(), "{} still exists", entry.display());
+        assert!(volume.is_free(), "the device is not free");
     }
 }

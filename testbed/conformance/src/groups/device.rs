@@ -1,4 +1,4 @@
-//! Requirements on the raw device: who has it open, and when it is free.
+//! Requirements on the raw device: access to it, and its use by a second pod.
 
 use runcrust_tests::Run;
 use serde_json::json;
@@ -13,51 +13,51 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "device-out-of-reach",
             OVERVIEW,
-            "A workload has its volume and not the raw device, also with CAP_MKNOD.",
+            "A workload sees its volume but cannot read the raw device, even with CAP_MKNOD.",
             out_of_reach,
         ),
         deferred(
             "device-node",
             INFO,
-            "metadata.deviceNode gives the container the raw device as well.",
+            "metadata.deviceNode gives the container the raw device, too.",
             node,
         )
         .should(),
         deferred(
             "device-node-read-only",
             INFO,
-            "A container that sees the volume read-only can only read that device.",
+            "A container with a read-only view of the volume can only read that device.",
             node_read_only,
         )
         .should(),
         deferred(
             "device-single-writer",
             SHARED,
-            "A SINGLE_NODE_SINGLE_WRITER volume is refused to a second pod until the first has ended.",
+            "A SINGLE_NODE_SINGLE_WRITER volume is refused for a second pod until the first has ended.",
             |scene| single_writer(scene, &[SINGLE_WRITER, SINGLE_WRITER]),
         ),
         deferred(
             "device-single-writer-first",
             SECOND,
-            "It is where only the first pod's access mode says so.",
+            "It is refused, too, if only the first pod's access mode says so.",
             |scene| single_writer(scene, &[SINGLE_WRITER, "SINGLE_NODE_MULTI_WRITER"]),
         ),
         deferred(
             "device-single-writer-second",
             SECOND,
-            "It is where only the second pod's access mode says so.",
+            "It is refused, too, if only the second pod's access mode says so.",
             |scene| single_writer(scene, &["SINGLE_NODE_MULTI_WRITER", SINGLE_WRITER]),
         ),
         deferred(
             "device-read-only-beside",
             SECOND,
-            "A file system with the option `ro` beside one without, on one device, is refused.",
+            "A pod that mounts a device with the option `ro` while another has it mounted without is refused.",
             read_only_beside,
         )
         .should(),
         deferred(
             "device-reader-beside",
-            SHARED,
+            "metadata.readOnly applies to one pod: that pod reads what another writes, and cannot write.",
             "metadata.readOnly is each pod's own: it reads what another pod writes, and can't write.",
             reader_beside,
         )
@@ -65,7 +65,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// Reads the device that the volume's file system is on, as the container sees its number.
+/// Reads the volume's device by the number that the container sees.
 fn read_raw(app: &Container) -> Run {
     let script = "d=$(stat -c %d /data); \
         mknod /raw b $((d >> 8 & 0xfff)) $((d & 0xff | d >> 12 & 0xfff00)) && \
@@ -78,31 +78,31 @@ fn out_of_reach(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let app = scene.run(pod.bundle_with(&target).all_capabilities());
-    volume.is_at(&app, "/data");
+    volume.assert_shown_at(&app, "/data");
     let run = read_raw(&app);
-    assert!(!run.status.success(), "its blocks were read: {run}");
+    assert!(!run.status.success(), "the raw device was read: {run}");
     expect("block devices", &&*app.sh("find /dev -type b"), &"");
 }
 
 fn node(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&json!({"deviceNode": true})));
+    let target = pod.stage(&volume.with_metadata(&json!({"deviceNode": true})));
     let app = pod.app_with(&volume, &target);
     let nodes = app.sh("find /dev -type b");
     expect("its block devices", &nodes.lines().count(), &1);
-    // An ext4's magic number.
+    // The magic number of ext4 is at byte 1080.
     let script =
         format!("dd if={nodes} bs=1 skip=1080 count=2 2>/dev/null | hexdump -e '1/2 \"%x\"'");
     expect("the magic number there", &&*app.sh(&script), &"ef53");
 }
 
-/// Whether its only block device can be opened for writing. Nothing is written.
+/// Returns whether the container's only block device can be opened for writing. Writes nothing.
 #[track_caller]
 fn writes_node(app: &Container) -> bool {
     let node = app.sh("find /dev -type b");
     let read = app.exec(&["/bin/dd", &format!("if={node}"), "of=/dev/null", "count=1"]);
-    assert!(read.status.success(), "it can't be read: {read}");
+    assert!(read.status.success(), "the device cannot be read: {read}");
     let of = format!("of={node}");
     let write = ["/bin/dd", "if=/dev/null", &of, "conv=notrunc"];
     app.exec(&write).status.success()
@@ -111,21 +111,21 @@ fn writes_node(app: &Container) -> bool {
 fn node_read_only(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&json!({"deviceNode": true})));
+    let target = pod.stage(&volume.with_metadata(&json!({"deviceNode": true})));
     let ro = ["rbind", "rprivate", "ro"];
     let reader = scene.run(pod.bundle().bind(&target, "/data", &ro));
-    volume.is_at(&reader, "/data");
-    expect("whether it can be written", &writes_node(&reader), &false);
+    volume.assert_shown_at(&reader, "/data");
+    expect("reader can write the device", &writes_node(&reader), &false);
     let writer = pod.app_with(&volume, &target);
-    expect("whether another's can", &writes_node(&writer), &true);
+    expect("writer can write the device", &writes_node(&writer), &true);
 }
 
 const SINGLE_WRITER: &str = "SINGLE_NODE_SINGLE_WRITER";
 
-/// With the first pod's access mode, and the second's.
+/// Checks that the second pod is refused, with the access modes of the first and the second.
 fn single_writer(scene: &Scene<'_>, modes: &[&str; 2]) {
     let volume = scene.volume();
-    let infos = modes.map(|mode| volume.with(&json!({"accessMode": mode})));
+    let infos = modes.map(|mode| volume.with_metadata(&json!({"accessMode": mode})));
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&infos[0]);
     let app = first.app_with(&volume, &target);
@@ -133,11 +133,11 @@ fn single_writer(scene: &Scene<'_>, modes: &[&str; 2]) {
     let _ = second.refuses(&second_target);
     let _ = app.sh("echo first > /data/file");
     first.end([app]);
-    // kubelet tries again, with a sandbox that it may have made anew.
+    // kubelet retries, possibly with a new sandbox.
     scene.wait("the device free", || volume.is_free());
     let app = second.app_with(&volume, &second_target);
     expect(
-        "the first one's file",
+        "the first pod's file",
         &&*app.sh("cat /data/file"),
         &"first",
     );
@@ -148,7 +148,7 @@ fn read_only_beside(scene: &Scene<'_>) {
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&volume.info());
     let app = first.app_with(&volume, &target);
-    let target = second.stage(&volume.staged(&json!({"options": ["ro"]})));
+    let target = second.stage(&volume.info_with(&json!({"options": ["ro"]})));
     let _ = second.refuses(&target);
     first.end([app]);
     scene.wait("the device free", || volume.is_free());
@@ -160,7 +160,7 @@ fn reader_beside(scene: &Scene<'_>) {
     let (first, second) = (scene.pod(), scene.pod());
     let target = first.stage(&volume.info());
     let writer = first.app_with(&volume, &target);
-    let target = second.stage(&volume.with(&json!({"readOnly": true})));
+    let target = second.stage(&volume.with_metadata(&json!({"readOnly": true})));
     let reader = second.app_with(&volume, &target);
     let _ = writer.sh("echo new > /data/file");
     expect("the writer's file", &&*reader.sh("cat /data/file"), &"new");

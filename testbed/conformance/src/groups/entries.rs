@@ -1,5 +1,6 @@
-//! Requirements on damaged and forged entries. Any create of the pod may fail until the entry is staged anew. A
-//! container with the host's directory, or with the volume mounted in another way than was asked for, isn't right.
+//! Requirements on damaged and forged entries. The create of the sandbox or of the container may fail, until the entry
+//! is staged anew. A container with the host's directory, or with the volume mounted in another way than staged, is a
+//! failure.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -9,7 +10,7 @@ use runcrust_tests::cleanup::Cleanup;
 use serde_json::{Value, json};
 
 use super::sources::{DIRECTORY, INFO, OVERVIEW};
-use crate::requirement::{Group, Need, deferred};
+use crate::requirement::{Group, Prerequisite, deferred};
 use crate::scene::{Entry, Pod, Scene, Volume, expect};
 
 pub(super) const GROUP: Group = Group {
@@ -18,7 +19,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-kep-only",
             OVERVIEW,
-            "The KEP's own fields are enough: volume-type, device, fstype, metadata.fsGroup.",
+            "The KEP's own fields suffice: volume-type, device, fstype, metadata.fsGroup.",
             kep_only,
         ),
         deferred(
@@ -30,7 +31,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-spellings",
             INFO,
-            "`volume_type` and `fs_type` are read as well, and `directvol` is a block volume.",
+            "`volume_type` and `fs_type` are accepted, too, and `directvol` means a block volume.",
             spellings,
         )
         .should(),
@@ -38,20 +39,20 @@ pub(super) const GROUP: Group = Group {
             "info-missing",
             DIRECTORY,
             "An entry without mountInfo.json fails the create.",
-            |scene| spoilt(scene, |entry| fs::remove_file(entry.info()).expect("rm")),
+            |scene| fails_while_damaged(scene, |entry| fs::remove_file(entry.info()).expect("rm")),
         ),
         deferred(
             "info-not-json",
             DIRECTORY,
-            "A mountInfo.json that isn't JSON fails the create.",
-            |scene| spoilt(scene, |entry| write(entry, b"device: /dev/loop0\n")),
+            "A mountInfo.json that is not JSON fails the create.",
+            |scene| fails_while_damaged(scene, |entry| write(entry, b"device: /dev/loop0\n")),
         ),
         deferred(
             "info-truncated",
             DIRECTORY,
-            "A mountInfo.json that was cut off fails the create.",
+            "A truncated mountInfo.json fails the create.",
             |scene| {
-                spoilt(scene, |entry| {
+                fails_while_damaged(scene, |entry| {
                     let bytes = read(entry);
                     write(entry, &bytes[..bytes.len() / 2]);
                 });
@@ -60,105 +61,105 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-not-object",
             INFO,
-            "A mountInfo.json that is no object fails the create.",
-            |scene| spoilt(scene, |entry| write(entry, b"[]")),
+            "A mountInfo.json that is not an object fails the create.",
+            |scene| fails_while_damaged(scene, |entry| write(entry, b"[]")),
         ),
         deferred(
             "info-version",
             INFO,
             "An unknown version fails the create.",
-            |scene| refused(scene, &json!({"version": 2})),
+            |scene| fails_with(scene, &json!({"version": 2})),
         ),
         deferred(
             "info-volume-type",
             INFO,
             "An unknown volume type fails the create.",
-            |scene| refused(scene, &json!({"volume-type": "blok"})),
+            |scene| fails_with(scene, &json!({"volume-type": "blok"})),
         ),
         deferred(
             "info-no-device",
             INFO,
             "A missing device fails the create.",
-            |scene| refused(scene, &json!({"device": null})),
+            |scene| fails_with(scene, &json!({"device": null})),
         ),
         deferred(
             "info-device-type",
             INFO,
-            "A device that is no string fails the create.",
-            |scene| refused(scene, &json!({"device": 7})),
+            "A device that is not a string fails the create.",
+            |scene| fails_with(scene, &json!({"device": 7})),
         ),
         deferred(
             "info-device-gone",
             INFO,
-            "A device that isn't there fails the create.",
-            |scene| refused(scene, &json!({"device": "/dev/conformance-has-no-such"})),
+            "A device that does not exist fails the create.",
+            |scene| fails_with(scene, &json!({"device": "/dev/conformance-has-no-such"})),
         ),
         deferred(
             "info-device-link",
             INFO,
-            "A device can be a link to one, as those in /dev/disk/by-id are.",
+            "A device can be a symbolic link, as in /dev/disk/by-id.",
             device_link,
         ),
         deferred(
             "info-device-other",
             INFO,
-            "A device that is no block device fails the create.",
-            |scene| refused(scene, &json!({"device": "/dev/null"})),
+            "A device that is not a block device fails the create.",
+            |scene| fails_with(scene, &json!({"device": "/dev/null"})),
         ),
         deferred(
             "info-no-fstype",
             INFO,
-            "A missing file system fails the create.",
-            |scene| refused(scene, &json!({"fstype": null})),
+            "A missing file system type fails the create.",
+            |scene| fails_with(scene, &json!({"fstype": null})),
         ),
         deferred(
             "info-fstype-unknown",
             INFO,
-            "An unknown file system fails the create.",
-            |scene| refused(scene, &json!({"fstype": "nosuchfs"})),
+            "An unknown file system type fails the create.",
+            |scene| fails_with(scene, &json!({"fstype": "nosuchfs"})),
         ),
         deferred(
             "info-fstype-wrong",
             INFO,
-            "Another file system than the one on the device fails the create.",
-            |scene| refused(scene, &json!({"fstype": "xfs"})),
+            "A file system type other than that on the device fails the create.",
+            |scene| fails_with(scene, &json!({"fstype": "xfs"})),
         ),
         deferred(
             "info-options-type",
             INFO,
-            "Options that are no list fail the create.",
-            |scene| refused(scene, &json!({"options": "noatime"})),
+            "Options that are not a list fail the create.",
+            |scene| fails_with(scene, &json!({"options": "noatime"})),
         ),
         deferred(
             "info-option-bind",
             INFO,
-            "The option bind fails the create.",
-            |scene| refused(scene, &json!({"options": ["bind", "rw"]})),
+            "The option `bind` fails the create.",
+            |scene| fails_with(scene, &json!({"options": ["bind", "rw"]})),
         ),
         deferred(
             "info-metadata-type",
             INFO,
-            "Metadata that is no object fails the create.",
-            |scene| refused(scene, &json!({"metadata": "x"})),
+            "Metadata that is not an object fails the create.",
+            |scene| fails_with(scene, &json!({"metadata": "x"})),
         ),
         deferred(
             "info-fsgroup",
             INFO,
-            "An fsGroup that is no gid fails the create.",
-            |scene| refused(scene, &json!({"metadata": {"fsGroup": "staff"}})),
+            "An fsGroup that is not a gid fails the create.",
+            |scene| fails_with(scene, &json!({"metadata": {"fsGroup": "staff"}})),
         ),
         deferred(
             "info-fsgroup-negative",
             INFO,
             "A negative fsGroup fails the create.",
-            |scene| refused(scene, &json!({"metadata": {"fsGroup": "-1"}})),
+            |scene| fails_with(scene, &json!({"metadata": {"fsGroup": "-1"}})),
         ),
         deferred(
             "info-policy",
             INFO,
             "An unknown fsGroupChangePolicy fails the create.",
             |scene| {
-                refused(
+                fails_with(
                     scene,
                     &json!({"metadata": {"fsGroup": "2000", "fsGroupChangePolicy": "Sometimes"}}),
                 );
@@ -168,15 +169,15 @@ pub(super) const GROUP: Group = Group {
             "info-access-mode",
             INFO,
             "An unknown access mode fails the create.",
-            |scene| refused(scene, &json!({"metadata": {"accessMode": "RWOP"}})),
+            |scene| fails_with(scene, &json!({"metadata": {"accessMode": "RWOP"}})),
         )
         .should(),
         deferred(
             "info-target-path",
             INFO,
-            "Another volume's target path in the metadata fails the create.",
+            "The target path of another volume in the metadata fails the create.",
             |scene| {
-                refused(
+                fails_with(
                     scene,
                     &json!({"metadata": {"targetPath": "/elsewhere/mount"}}),
                 );
@@ -186,9 +187,9 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-link",
             DIRECTORY,
-            "A mountInfo.json that is a link fails the create.",
+            "A mountInfo.json that is a symbolic link fails the create.",
             |scene| {
-                spoilt(scene, |entry| {
+                fails_while_damaged(scene, |entry| {
                     let aside = entry.path().join("aside");
                     fs::rename(entry.info(), &aside).expect("mv");
                     symlink(&aside, entry.info()).expect("ln -s");
@@ -198,9 +199,9 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-owner",
             DIRECTORY,
-            "A mountInfo.json that isn't root's fails the create.",
+            "A mountInfo.json that root does not own fails the create.",
             |scene| {
-                spoilt(scene, |entry| {
+                fails_while_damaged(scene, |entry| {
                     chown(entry.info(), Some(1000), None).expect("chown");
                 });
             },
@@ -208,19 +209,19 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "info-mode",
             DIRECTORY,
-            "A mountInfo.json that its group or others can write fails the create.",
+            "A mountInfo.json that its group or others can write to fails the create.",
             |scene| {
                 for mode in [0o620, 0o602] {
-                    spoilt(scene, |entry| chmod(&entry.info(), mode));
+                    fails_while_damaged(scene, |entry| chmod(&entry.info(), mode));
                 }
             },
         ),
         deferred(
             "info-too-large",
             DIRECTORY,
-            "A mountInfo.json of more than 64 KiB fails the create.",
+            "A mountInfo.json larger than 64 KiB fails the create.",
             |scene| {
-                spoilt(scene, |entry| {
+                fails_while_damaged(scene, |entry| {
                     let mut bytes = read(entry);
                     bytes.resize(64 * 1024 + 1, b' ');
                     write(entry, &bytes);
@@ -233,16 +234,16 @@ pub(super) const GROUP: Group = Group {
             "An entry that its group or others can write to fails the create.",
             |scene| {
                 for mode in [0o720, 0o702] {
-                    spoilt(scene, |entry| chmod(entry.path(), mode));
+                    fails_while_damaged(scene, |entry| chmod(entry.path(), mode));
                 }
             },
         ),
         deferred(
             "entry-owner",
             DIRECTORY,
-            "An entry that isn't root's fails the create.",
+            "An entry that root does not own fails the create.",
             |scene| {
-                spoilt(scene, |entry| {
+                fails_while_damaged(scene, |entry| {
                     chown(entry.path(), Some(1000), None).expect("chown");
                 });
             },
@@ -253,60 +254,60 @@ pub(super) const GROUP: Group = Group {
             "A crust directory that its group or others can write to fails the create.",
             |scene| {
                 for mode in [0o720, 0o702] {
-                    crust_directory(scene, |root| chmod(root, mode));
+                    fails_while_directory_damaged(scene, |root| chmod(root, mode));
                 }
             },
         )
-        .needs(Need::UnusedCrustDirectory)
+        .needs(Prerequisite::UnusedCrustDirectory)
         .alone(),
         deferred(
             "crust-directory-owner",
             DIRECTORY,
-            "A crust directory that isn't root's fails the create.",
+            "A crust directory that root does not own fails the create.",
             |scene| {
-                crust_directory(scene, |root| {
+                fails_while_directory_damaged(scene, |root| {
                     chown(root, Some(1000), None).expect("chown");
                 });
             },
         )
-        .needs(Need::UnusedCrustDirectory)
+        .needs(Prerequisite::UnusedCrustDirectory)
         .alone(),
         deferred(
             "entry-half-staged",
             DIRECTORY,
-            "Where the target path leads over a link, the resolved path's entry alone fails the create.",
+            "If the target path leads over a symbolic link, the resolved path's entry alone fails the create.",
             half_staged,
         ),
     ],
 };
 
-/// No app of a pod comes to be while its entry is spoilt, and one does when it is staged anew.
+/// Asserts that a pod's app container cannot be created while its entry is damaged, but after it is staged anew.
 #[track_caller]
-fn spoilt(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
+fn fails_while_damaged(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     pod.entry(&target, spoil);
-    is_refused(&pod, &volume, &target);
+    assert_refused_until_restaged(&pod, &volume, &target);
 }
 
-/// The same with these fields in `mountInfo.json`; `null` is one that is missing.
+/// Asserts the same with these fields in `mountInfo.json`; a field that is `null` is left out.
 #[track_caller]
-fn refused(scene: &Scene<'_>, fields: &Value) {
+fn fails_with(scene: &Scene<'_>, fields: &Value) {
     let volume = scene.volume();
-    let mut info = volume.staged(fields);
+    let mut info = volume.info_with(fields);
     if let Some(fields) = info.as_object_mut() {
         fields.retain(|_, value| !value.is_null());
     }
     let pod = scene.pod();
     let target = pod.stage(&info);
-    is_refused(&pod, &volume, &target);
+    assert_refused_until_restaged(&pod, &volume, &target);
 }
 
 #[track_caller]
-fn is_refused(pod: &Pod<'_>, volume: &Volume, target: &Path) {
+fn assert_refused_until_restaged(pod: &Pod<'_>, volume: &Volume, target: &Path) {
     let _ = pod.refuses(target);
-    assert!(volume.is_free(), "the volume is mounted somewhere");
+    assert!(volume.is_free(), "the volume is mounted");
     let _ = pod.stage(&volume.info());
     let _app = pod.app_with(volume, target);
 }
@@ -323,9 +324,9 @@ fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// The app has the volume, whatever the spelling.
+/// Asserts that the app container has the volume when it is staged with exactly this `mountInfo.json`.
 #[track_caller]
-fn works(scene: &Scene<'_>, volume: &Volume, info: &Value) {
+fn assert_shown_when_staged_with(scene: &Scene<'_>, volume: &Volume, info: &Value) {
     let pod = scene.pod();
     let target = pod.stage_exactly("pv-1", info);
     let _app = pod.app_with(volume, &target);
@@ -339,14 +340,14 @@ fn kep_only(scene: &Scene<'_>) {
         "fstype": "ext4",
         "metadata": {"fsGroup": "2000"},
     });
-    works(scene, &volume, &info);
+    assert_shown_when_staged_with(scene, &volume, &info);
 }
 
 fn unknown_fields(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
     let metadata = json!({"fsGroup": "2000", "org.example": {"of": "nobody"}});
-    let info = volume.staged(&json!({"metadata": metadata, "org.example": [1, 2, 3]}));
+    let info = volume.info_with(&json!({"metadata": metadata, "org.example": [1, 2, 3]}));
     let target = pod.stage(&info);
     pod.entry(&target, |entry| {
         fs::write(entry.path().join("org.example"), "nobody's").expect("write");
@@ -363,7 +364,7 @@ fn spellings(scene: &Scene<'_>) {
             "device": volume.device().path(),
             "fs_type": "ext4",
         });
-        works(scene, &volume, &info);
+        assert_shown_when_staged_with(scene, &volume, &info);
     }
 }
 
@@ -371,26 +372,26 @@ fn device_link(scene: &Scene<'_>) {
     let volume = scene.volume();
     let link = scene.dir().join("by-id");
     symlink(volume.device().path(), &link).expect("ln -s");
-    works(scene, &volume, &volume.staged(&json!({"device": link})));
+    assert_shown_when_staged_with(scene, &volume, &volume.info_with(&json!({"device": link})));
 }
 
-/// No app of a pod comes to be while the crust directory itself is spoilt.
+/// Asserts that a pod's app container cannot be created while the crust directory itself is damaged.
 #[track_caller]
-fn crust_directory(scene: &Scene<'_>, spoil: impl FnOnce(&Path)) {
+fn fails_while_directory_damaged(scene: &Scene<'_>, spoil: impl FnOnce(&Path)) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let root = &scene.suite().crust_root;
-    let mended = as_it_is(root);
+    let restored = restore_on_drop(root);
     spoil(root);
     let _ = pod.refuses(&target);
-    drop(mended);
-    assert!(volume.is_free(), "the volume is mounted somewhere");
+    drop(restored);
+    assert!(volume.is_free(), "the volume is mounted");
     let _app = pod.app_with(&volume, &target);
 }
 
-/// Dropped, it gives a file the owner and the mode back that it has now.
-fn as_it_is(path: &Path) -> Cleanup {
+/// Returns a guard that restores the present owner and mode of a file.
+fn restore_on_drop(path: &Path) -> Cleanup {
     let path = path.to_owned();
     let now = path.metadata().expect("stat");
     Cleanup::register(move || {

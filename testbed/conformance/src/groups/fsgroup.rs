@@ -1,4 +1,4 @@
-//! Kubelet's rules of fsGroup, which are the runtime's where it mounts.
+//! Requirements on fsGroup: kubelet's rules, which the runtime applies because it mounts the volume.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -16,68 +16,73 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "fsgroup-always",
             FSGROUP,
-            "Every entry of the volume gets the group.",
-            |scene| becomes(scene, &always(), GROUPS_CHANGED),
+            "Every file of the volume gets the group.",
+            |scene| assert_entries(scene, &always(), GROUPS_CHANGED),
         ),
         deferred(
             "fsgroup-modes",
             FSGROUP,
             "Files get mode | 0660 and keep their setuid bit, directories get mode | 02770.",
-            |scene| becomes(scene, &always(), MODES_CHANGED),
+            |scene| assert_entries(scene, &always(), MODES_CHANGED),
         ),
         deferred(
             "fsgroup-default-policy",
             FSGROUP,
-            "Without a policy it is Always.",
-            |scene| becomes(scene, &json!({"fsGroup": "2000"}), GROUPS_CHANGED),
+            "The default policy is Always.",
+            |scene| assert_entries(scene, &json!({"fsGroup": "2000"}), GROUPS_CHANGED),
         ),
-        deferred("fsgroup-zero", FSGROUP, "\"0\" is a group.", |scene| {
-            let changed = &[(".", "0 2775"), ("file", "0 660")];
-            becomes(scene, &json!({"fsGroup": "0"}), changed);
-        }),
+        deferred(
+            "fsgroup-zero",
+            FSGROUP,
+            "The group \"0\" is applied.",
+            |scene| {
+                let changed = &[(".", "0 2775"), ("file", "0 660")];
+                assert_entries(scene, &json!({"fsGroup": "0"}), changed);
+            },
+        ),
         deferred(
             "fsgroup-none",
             FSGROUP,
             "Without fsGroup nothing is changed.",
-            |scene| becomes(scene, &json!({}), UNCHANGED),
+            |scene| assert_entries(scene, &json!({}), UNCHANGED),
         ),
         deferred(
             "fsgroup-links",
             FSGROUP,
-            "A link gets the group itself; what it leads to, outside of the volume, is left as it is.",
+            "A symbolic link gets the group itself; its destination outside of the volume is unchanged.",
             links,
         ),
         deferred(
             "fsgroup-on-root-mismatch",
             FSGROUP,
-            "OnRootMismatch leaves a volume alone whose root has the group, all of 0770 and setgid.",
+            "OnRootMismatch changes nothing in a volume whose root has the group, mode 0770 and setgid.",
             root_matches,
         ),
         deferred(
             "fsgroup-on-root-mismatch-applies",
             FSGROUP,
-            "OnRootMismatch is Always where the root lacks the group, a permission or setgid.",
+            "OnRootMismatch works like Always if the root lacks the group, a permission or setgid.",
             root_mismatches,
         ),
         deferred(
             "fsgroup-read-only",
             FSGROUP,
-            "A read-only volume is left as it is.",
+            "A read-only volume is unchanged.",
             |scene| {
                 let metadata = json!({"fsGroup": "2000", "readOnly": true});
-                becomes(scene, &metadata, UNCHANGED);
+                assert_entries(scene, &metadata, UNCHANGED);
             },
         ),
         deferred(
             "fsgroup-new-files",
             FSGROUP,
-            "What is made later in the volume's directories has the group.",
+            "A file created later in one of the volume's directories gets the group.",
             new_files,
         ),
         deferred(
             "fsgroup-once",
             FSGROUP,
-            "It isn't applied again for a second container: the data is live.",
+            "fsGroup is not applied again for a second container, which would change files in use.",
             once,
         )
         .should(),
@@ -86,7 +91,7 @@ pub(super) const GROUP: Group = Group {
 
 const MISMATCH: &str = "OnRootMismatch";
 
-/// Groups and modes of the entries that [`volume`] makes.
+/// Groups and modes of files in the volume of [`volume`].
 type Entries = &'static [(&'static str, &'static str)];
 
 const UNCHANGED: Entries = &[
@@ -115,9 +120,9 @@ fn set(path: &Path, group: u32, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
 
-/// With entries that all have another group, and modes that have to change.
+/// Returns a volume whose files all have another group, and modes that have to change.
 fn volume(scene: &Scene<'_>) -> Volume {
-    scene.volume().and(|root| {
+    scene.volume().with_data(|root| {
         fs::create_dir(root.join("directory")).expect("mkdir");
         for file in ["file", "program", "directory/file"] {
             fs::write(root.join(file), "").expect("write");
@@ -131,12 +136,12 @@ fn volume(scene: &Scene<'_>) -> Volume {
     })
 }
 
-/// Asserts the group and mode of entries, as the container sees them.
+/// Asserts the groups and modes of files, as the container sees them.
 #[track_caller]
-fn becomes(scene: &Scene<'_>, metadata: &Value, entries: Entries) {
+fn assert_entries(scene: &Scene<'_>, metadata: &Value, entries: Entries) {
     let volume = volume(scene);
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(metadata));
+    let target = pod.stage(&volume.with_metadata(metadata));
     let app = pod.app_with(&volume, &target);
     for (path, wanted) in entries {
         let seen = app.sh(&format!("stat -c '%g %a' /data/{path}"));
@@ -149,12 +154,12 @@ fn links(scene: &Scene<'_>) {
     let file = outside.join("file");
     fs::write(&file, "not the volume's").expect("write");
     set(&file, 0, 0o600);
-    let volume = scene.volume().and(|root| {
+    let volume = scene.volume().with_data(|root| {
         symlink(&file, root.join("to-a-file")).expect("ln -s");
         symlink(&outside, root.join("to-a-directory")).expect("ln -s");
     });
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&always()));
+    let target = pod.stage(&volume.with_metadata(&always()));
     let app = pod.app_with(&volume, &target);
     for link in ["to-a-file", "to-a-directory"] {
         let seen = app.sh(&format!("stat -c %g /data/{link}"));
@@ -168,13 +173,13 @@ fn links(scene: &Scene<'_>) {
     expect("the mode outside", &mode, &0o600);
 }
 
-/// Asserts what `OnRootMismatch` does to a file in a volume with such a root.
+/// Returns the group and mode of a file after `OnRootMismatch` on a volume whose root has this group and mode.
 #[track_caller]
 fn with_root(scene: &Scene<'_>, group: u32, mode: u32) -> String {
-    let volume = volume(scene).and(|root| set(root, group, mode));
+    let volume = volume(scene).with_data(|root| set(root, group, mode));
     let pod = scene.pod();
     let metadata = json!({"fsGroup": "2000", "fsGroupChangePolicy": MISMATCH});
-    let target = pod.stage(&volume.with(&metadata));
+    let target = pod.stage(&volume.with_metadata(&metadata));
     let app = pod.app_with(&volume, &target);
     app.sh("stat -c '%g %a' /data/file")
 }
@@ -195,7 +200,7 @@ fn root_mismatches(scene: &Scene<'_>) {
 fn new_files(scene: &Scene<'_>) {
     let volume = volume(scene);
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&always()));
+    let target = pod.stage(&volume.with_metadata(&always()));
     let app = pod.app_with(&volume, &target);
     let seen = app.sh("echo x > /data/directory/new; stat -c %g /data/directory/new");
     expect("the new file's group", &&*seen, &"2000");
@@ -204,10 +209,10 @@ fn new_files(scene: &Scene<'_>) {
 fn once(scene: &Scene<'_>) {
     let volume = volume(scene);
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&always()));
+    let target = pod.stage(&volume.with_metadata(&always()));
     let first = pod.app_with(&volume, &target);
     let _ = first.sh("chgrp 7 /data/file; chmod 600 /data/file");
     let second = pod.app_with(&volume, &target);
     let seen = second.sh("stat -c '%g %a' /data/file");
-    expect("what the first one made of it", &&*seen, &"7 600");
+    expect("the file changed by the first", &&*seen, &"7 600");
 }

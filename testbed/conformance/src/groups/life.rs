@@ -1,4 +1,4 @@
-//! The end of a volume's use, however it comes, and its next one.
+//! Requirements on the end of a volume's use, by `delete` and by SIGKILL, and on its next use.
 
 use runcrust_tests::process;
 use serde_json::json;
@@ -13,37 +13,37 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "life-free-after-delete",
             USE,
-            "After the delete of a pod's containers the device is free, and its file system clean.",
+            "After a pod's containers are deleted the device is free, and its file system clean.",
             free_after_delete,
         ),
         deferred(
             "life-free-after-kill",
             USE,
-            "After a SIGKILL of all of the pod's processes, before any delete, the device is free.",
+            "After a SIGKILL of all of a pod's processes, before any delete, the device is free.",
             free_after_kill,
         ),
         deferred(
             "life-after-kill",
             USE,
-            "A pod whose processes were killed can be deleted, and the next one has the volume and the data.",
+            "A pod whose processes were killed can be deleted, and the next pod has the volume and its data.",
             after_kill,
         ),
         deferred(
             "life-next-pod",
             OVERVIEW,
-            "Another pod has the volume after the first, and what that one wrote.",
+            "The next pod has the volume, and the data that the previous pod wrote.",
             next_pod,
         ),
         deferred(
             "life-after-failed-create",
             OVERVIEW,
-            "What failed a create and was mended is no hindrance to the next.",
+            "After the cause of a failed create is removed, the next create succeeds.",
             after_failed_create,
         ),
         deferred(
             "life-created-not-started",
             USE,
-            "A container that was created and never started holds the volume until it is deleted.",
+            "A container that was created but never started keeps the volume in use until it is deleted.",
             created_not_started,
         ),
         deferred(
@@ -64,8 +64,8 @@ fn free_after_delete(scene: &Scene<'_>) {
     let _ = app.sh("echo written > /data/file");
     pod.end([app]);
     scene.wait("the device free", || volume.is_free());
-    volume.is_clean();
-    volume.has_file("file", "written\n");
+    volume.assert_clean();
+    volume.assert_file("file", "written\n");
 }
 
 fn free_after_kill(scene: &Scene<'_>) {
@@ -77,7 +77,7 @@ fn free_after_kill(scene: &Scene<'_>) {
         process::kill_now(pid);
     }
     scene.wait("the device free", || volume.is_free());
-    volume.is_clean();
+    volume.assert_clean();
 }
 
 fn after_kill(scene: &Scene<'_>) {
@@ -99,7 +99,7 @@ fn after_kill(scene: &Scene<'_>) {
     let target = next.stage(&volume.info());
     let app = next.app_with(&volume, &target);
     expect(
-        "the killed one's file",
+        "the killed pod's file",
         &&*app.sh("cat /data/file"),
         &"written",
     );
@@ -113,18 +113,18 @@ fn next_pod(scene: &Scene<'_>) {
         let app = pod.app_with(&volume, &target);
         let _ = app.sh("touch /data/log");
         let run = app.exec(&["/bin/cat", "/data/log"]);
-        expect("what earlier pods wrote", &&*run.stdout, &seen);
+        expect("what the previous pods wrote", &&*run.stdout, &seen);
         let _ = app.sh("echo $(( $(wc -l < /data/log) + 1 )) >> /data/log");
         pod.end([app]);
         scene.wait("the device free", || volume.is_free());
     }
-    volume.is_clean();
+    volume.assert_clean();
 }
 
 fn after_failed_create(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.staged(&json!({"options": ["no_such_option"]})));
+    let target = pod.stage(&volume.info_with(&json!({"options": ["no_such_option"]})));
     let _ = pod.refuses(&target);
     let target = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);
@@ -153,5 +153,5 @@ fn sandbox_first(scene: &Scene<'_>) {
     let _ = app.sh("echo written > /data/file; sync");
     app.end();
     scene.wait("the device free", || volume.is_free());
-    volume.has_file("file", "written\n");
+    volume.assert_file("file", "written\n");
 }

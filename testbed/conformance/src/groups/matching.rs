@@ -1,4 +1,4 @@
-//! Requirements on the matching of mounts with volumes.
+//! Requirements on the matching of mounts to volumes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -29,7 +29,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "match-two-volumes",
             OVERVIEW,
-            "Every mount is looked up: a container has two volumes, each at its place.",
+            "Every mount is matched: a container has two volumes, each at its destination.",
             two_volumes,
         ),
         deferred(
@@ -47,20 +47,20 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "match-subpath-missing",
             SUBPATH,
-            "A subPath that the volume lacks is made in it, and not on the host.",
+            "A subPath that the volume lacks is created in the volume, and not on the host.",
             subpath_missing,
         ),
         deferred(
             "match-subpath-missing-mode",
             SUBPATH,
-            "A subPath that is made has the permissions of the volume's root, and so has what is made on the way.",
+            "A created subPath, and each directory created on the way, has the permissions of the volume's root.",
             subpath_missing_mode,
         )
         .should(),
         deferred(
             "match-subpath-link",
             SUBPATH,
-            "Links inside the volume are followed on the way to a subPath.",
+            "Symbolic links inside the volume are followed on the way to a subPath.",
             subpath_link,
         ),
         deferred(
@@ -72,75 +72,75 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "match-link-given",
             DIRECTORY,
-            "Where the target path leads over a link, a source in the given spelling shows the volume.",
+            "If the target path leads over a symbolic link, a source in the given spelling shows the volume.",
             link_given,
         ),
         deferred(
             "match-link-resolved",
             DIRECTORY,
-            "Where the target path leads over a link, a source in the resolved spelling shows the volume.",
+            "If the target path leads over a symbolic link, a source in the resolved spelling shows the volume.",
             link_resolved,
         ),
         deferred(
             "match-other-pod",
             MATCHING,
-            "Another pod's volume fails the create of a container in this pod's sandbox.",
+            "A mount of another pod's volume fails the create of a container in this pod's sandbox.",
             other_pod,
         ),
         deferred(
             "match-unstaged",
             MATCHING,
-            "A CSI volume's directory that isn't staged, isn't mounted and is empty fails the create.",
+            "The directory of a CSI volume that is neither staged nor mounted, and is empty, fails the create.",
             unstaged,
         )
         .should(),
         deferred(
             "match-stock-subpath",
             STOCK,
-            "A stock kubelet's bind of a staged volume's subPath shows the volume's.",
+            "A stock kubelet's bind mount of a subPath of a staged volume shows the volume's directory.",
             stock_subpath,
         )
         .should(),
         deferred(
             "match-stock-elsewhere",
             STOCK,
-            "A stock kubelet's bind that has a staged volume's name and leads elsewhere fails the create.",
+            "A stock kubelet's bind mount with a staged volume's name, but of another directory, fails the create.",
             stock_elsewhere,
         )
         .should(),
         deferred(
             "match-crio",
             MATCHING,
-            "A container with CRI-O's annotations, whose sandbox is no container, has its volume.",
+            "A container with CRI-O's annotations, whose sandbox is not a container, has its volume.",
             crio,
         ),
         deferred(
             "match-crio-other-pod",
             MATCHING,
-            "Another pod's volume fails the create of a container with CRI-O's annotations.",
+            "A mount of another pod's volume fails the create of a container with CRI-O's annotations.",
             crio_other_pod,
         ),
         deferred(
             "match-no-pod",
             MATCHING,
-            "A bundle without a CRI's annotations has its volume.",
+            "A bundle without a CRI runtime's annotations has its volume.",
             no_pod,
         )
         .should(),
     ],
 };
 
-/// A volume with a directory in it that has a mark of its own.
+/// Returns a volume with a marker file in a subdirectory.
 fn with_directory(scene: &Scene<'_>) -> Volume {
-    scene.volume().and(|root| {
+    scene.volume().with_data(|root| {
         fs::create_dir_all(root.join("some/directory")).expect("mkdir");
         fs::write(root.join("some/directory/below"), "below").expect("write");
     })
 }
 
-/// The app's `/data` is the volume's `some/directory`.
+/// Asserts that an app container with this source sees the volume's `some/directory` at `/data`.
 #[track_caller]
-fn shows_the_directory(scene: &Scene<'_>, pod: &Pod<'_>, source: &Path) {
+fn assert_shows_subpath(scene: &Scene<'_>, pod: &Pod<'_>, source: &Path) {
     let app = scene.run(pod.bundle_with(source));
     expect(
         "the subPath's file",
@@ -173,15 +173,15 @@ fn two_volumes(scene: &Scene<'_>) {
     let first = pod.stage_as("pv-1", &one.info());
     let second = pod.stage_as("pv-2", &two.info());
     let app = scene.run(pod.bundle_with(&first).bind(&second, "/other", &[]));
-    one.is_at(&app, "/data");
-    two.is_at(&app, "/other");
+    one.assert_shown_at(&app, "/data");
+    two.assert_shown_at(&app, "/other");
 }
 
 fn subpath(scene: &Scene<'_>) {
     let volume = with_directory(scene);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
-    shows_the_directory(scene, &pod, &target.join("some/directory"));
+    assert_shows_subpath(scene, &pod, &target.join("some/directory"));
 }
 
 fn subpath_file(scene: &Scene<'_>) {
@@ -202,12 +202,12 @@ fn subpath_missing(scene: &Scene<'_>) {
     expect("on the host", &files_below(&target), &Vec::new());
     pod.end([app]);
     scene.wait("the device free", || volume.is_free());
-    volume.has_file("made/for/it/file", "inside\n");
+    volume.assert_file("made/for/it/file", "inside\n");
 }
 
 fn subpath_missing_mode(scene: &Scene<'_>) {
     let mode = Permissions::from_mode(0o757);
-    let volume = scene.volume().and(|root| {
+    let volume = scene.volume().with_data(|root| {
         fs::set_permissions(root, mode).expect("chmod");
     });
     let pod = scene.pod();
@@ -222,17 +222,17 @@ fn subpath_missing_mode(scene: &Scene<'_>) {
 }
 
 fn subpath_link(scene: &Scene<'_>) {
-    let volume = with_directory(scene).and(|root| {
+    let volume = with_directory(scene).with_data(|root| {
         symlink("some", root.join("link")).expect("ln -s");
     });
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
-    shows_the_directory(scene, &pod, &target.join("link/directory"));
+    assert_shows_subpath(scene, &pod, &target.join("link/directory"));
 }
 
 fn subpath_escape(scene: &Scene<'_>) {
     let outside = scene.dir().subdir("outside");
-    let volume = with_directory(scene).and(|root| {
+    let volume = with_directory(scene).with_data(|root| {
         symlink(&outside, root.join("absolute")).expect("ln -s");
         symlink("../../..", root.join("relative")).expect("ln -s");
     });
@@ -241,7 +241,7 @@ fn subpath_escape(scene: &Scene<'_>) {
     for link in ["absolute", "relative"] {
         let _ = pod.refuses(&target.join(link));
     }
-    shows_the_directory(scene, &pod, &target.join("some/directory"));
+    assert_shows_subpath(scene, &pod, &target.join("some/directory"));
 }
 
 fn link_given(scene: &Scene<'_>) {
@@ -257,26 +257,26 @@ fn link_resolved(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let resolved = target.canonicalize().expect("a directory");
     let _app = pod.app_with(&volume, &resolved);
-    shows_the_directory(scene, &pod, &resolved.join("some/directory"));
+    assert_shows_subpath(scene, &pod, &resolved.join("some/directory"));
 }
 
 fn other_pod(scene: &Scene<'_>) {
-    let (volume, own) = (scene.volume(), scene.volume());
-    let (pod, theirs) = (scene.pod(), scene.pod());
-    let target = theirs.stage(&volume.info());
-    // Its own volume is no key to another's.
-    let own_target = pod.stage(&own.info());
+    let (volume, own_volume) = (scene.volume(), scene.volume());
+    let (pod, other) = (scene.pod(), scene.pod());
+    let target = other.stage(&volume.info());
+    // The pod's right to its own volume must not extend to another pod's.
+    let own_target = pod.stage(&own_volume.info());
     let _ = pod.sandbox();
     let _ = pod.refuses(&target);
-    let _app = pod.app_with(&own, &own_target);
-    let _theirs = theirs.app_with(&volume, &target);
+    let _app = pod.app_with(&own_volume, &own_target);
+    let _other_app = other.app_with(&volume, &target);
 }
 
 fn unstaged(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
     let _ = pod.refuses(&pod.target("pv-1"));
-    // Staged before its sandbox, as any volume.
+    // The runtime may require that a volume is staged before the sandbox: use another pod.
     let next = scene.pod();
     let target = next.stage(&volume.info());
     let _app = next.app_with(&volume, &target);
@@ -287,7 +287,7 @@ fn stock_subpath(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let source = pod.stock_subpath("pv-1", &target, "some/directory");
-    shows_the_directory(scene, &pod, &source);
+    assert_shows_subpath(scene, &pod, &source);
 }
 
 fn stock_elsewhere(scene: &Scene<'_>) {
@@ -298,10 +298,10 @@ fn stock_elsewhere(scene: &Scene<'_>) {
     let source = pod.stock_subpath("pv-1", &elsewhere, "db");
     let _ = pod.refuses(&source);
     let source = pod.stock_subpath("pv-1", &target, "some/directory");
-    shows_the_directory(scene, &pod, &source);
+    assert_shows_subpath(scene, &pod, &source);
 }
 
-/// Returns a container's bundle as CRI-O writes it: its sandbox may be neither a container nor a process.
+/// Returns a container's bundle as CRI-O writes it. The sandbox that it names need not exist.
 fn of_crio(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
     let labels = json!({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "app"});
     scene
@@ -313,7 +313,7 @@ fn of_crio(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
         .annotation("io.kubernetes.pod.uid", uid)
 }
 
-/// One that nobody else has.
+/// Returns an id that no sandbox has.
 fn sandbox_id(dir: &TestDir) -> String {
     let name = dir.path().file_name().expect("a name");
     format!("{}-sandbox", name.to_str().expect("UTF-8"))
@@ -324,16 +324,16 @@ fn crio(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let app = scene.run(of_crio(scene, pod.uid(), &target));
-    volume.is_at(&app, "/data");
+    volume.assert_shown_at(&app, "/data");
 }
 
 fn crio_other_pod(scene: &Scene<'_>) {
     let volume = scene.volume();
-    let (pod, theirs) = (scene.pod(), scene.pod());
-    let target = theirs.stage(&volume.info());
+    let (pod, other) = (scene.pod(), scene.pod());
+    let target = other.stage(&volume.info());
     let _ = scene.refuses(of_crio(scene, pod.uid(), &target));
-    let app = scene.run(of_crio(scene, theirs.uid(), &target));
-    volume.is_at(&app, "/data");
+    let app = scene.run(of_crio(scene, other.uid(), &target));
+    volume.assert_shown_at(&app, "/data");
 }
 
 fn no_pod(scene: &Scene<'_>) {
@@ -341,5 +341,5 @@ fn no_pod(scene: &Scene<'_>) {
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let container = scene.run(scene.plain().bind(&target, "/data", &[]));
-    volume.is_at(&container, "/data");
+    volume.assert_shown_at(&container, "/data");
 }

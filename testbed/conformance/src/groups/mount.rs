@@ -1,11 +1,11 @@
-//! The volume in its containers, and nowhere else.
+//! Requirements on the mount: the containers have the volume, and the host does not.
 
 use std::fs;
 
 use serde_json::json;
 
 use super::sources::{INFO, OVERVIEW, SECOND};
-use crate::requirement::{Group, Need, deferred};
+use crate::requirement::{Group, Prerequisite, deferred};
 use crate::scene::{Scene, expect, files_below};
 
 pub(super) const GROUP: Group = Group {
@@ -17,78 +17,78 @@ pub(super) const GROUP: Group = Group {
         deferred("mount-xfs", INFO, "An xfs is mounted.", |scene| {
             file_system(scene, "xfs");
         })
-        .needs(Need::FileSystem("xfs")),
+        .needs(Prerequisite::FileSystem("xfs")),
         deferred("mount-btrfs", INFO, "A btrfs is mounted.", |scene| {
             file_system(scene, "btrfs");
         })
         .should()
-        .needs(Need::FileSystem("btrfs")),
+        .needs(Prerequisite::FileSystem("btrfs")),
         deferred(
             "mount-never-on-host",
             OVERVIEW,
-            "From its staging to the pod's end the volume is never in the host's mount table.",
+            "From staging to the pod's end the volume never appears in the host's mount table.",
             never_on_the_host,
         )
         .alone(),
         deferred(
             "mount-nothing-on-host",
             OVERVIEW,
-            "What a workload writes is on the device, and not in the directory on the host.",
+            "What a workload writes is on the device, and not in the host's directory.",
             nothing_on_the_host,
         ),
         deferred(
             "mount-one-superblock",
             SECOND,
-            "Containers of a pod share the volume: one file system, and each sees the others' writes.",
+            "Containers of a pod share one file system, and see each other's writes.",
             one_superblock,
         ),
         deferred(
             "mount-restart",
             OVERVIEW,
-            "A container that is made again in its pod has the volume and the data.",
+            "A container that is created anew in its pod has the volume and its data.",
             restart,
         ),
         deferred(
             "mount-nested-below",
             OVERVIEW,
-            "A mount that comes after the volume's, below it, is seen.",
+            "A mount below the volume's, later in the config, is visible.",
             nested_below,
         ),
         deferred(
             "mount-nested-above",
             OVERVIEW,
-            "The volume is seen below a mount that comes before it.",
+            "The volume is visible below a mount that is earlier in the config.",
             nested_above,
         ),
         deferred(
             "mount-covered",
             OVERVIEW,
-            "A mount that comes after the volume's, at the same place, covers it.",
+            "A mount at the volume's destination, later in the config, covers the volume.",
             covered,
         ),
         deferred(
             "mount-missing-mountpoint",
             OVERVIEW,
-            "The volume's missing mountpoint is made as any bind's, also in a read-only rootfs.",
+            "A missing mountpoint of the volume is created as for any bind mount, also in a read-only rootfs.",
             missing_mountpoint,
         ),
         deferred(
             "mount-read-only-view",
             OVERVIEW,
-            "A container's own mount with `ro` is read-only, and another's of the same volume isn't.",
+            "A container's mount with `ro` is read-only, and another container's mount of the same volume is not.",
             read_only_view,
         ),
         deferred(
             "mount-as-user",
             OVERVIEW,
-            "A workload that isn't root uses the volume with the permissions that it has there.",
+            "A workload that is not root has the permissions that the volume's files grant.",
             as_user,
         ),
     ],
 };
 
-/// A file system of this type is in the container by its mount table, and what is written there is
-/// on the device.
+/// Asserts that the container's mount table shows a file system of this type, and that what is written there is on the
+/// device.
 #[track_caller]
 fn file_system(scene: &Scene<'_>, fstype: &'static str) {
     let volume = scene.volume_of(fstype);
@@ -100,10 +100,10 @@ fn file_system(scene: &Scene<'_>, fstype: &'static str) {
     let _ = app.sh("echo written > /data/file");
     pod.end([app]);
     scene.wait("the device free", || volume.is_free());
-    volume.has_file("file", "written\n");
+    volume.assert_file("file", "written\n");
 }
 
-/// The number of pods that are watched. A mount that is gone at once may be missed once, but not so often.
+/// The number of pods during which the mount table is watched. A short mount may be missed once, but not ten times.
 const WATCHED_PODS: usize = 10;
 
 fn never_on_the_host(scene: &Scene<'_>) {
@@ -111,7 +111,7 @@ fn never_on_the_host(scene: &Scene<'_>) {
     let watcher = volume.watch();
     for _ in 0..WATCHED_PODS {
         let pod = scene.pod();
-        let target = pod.stage(&volume.with(&json!({"fsGroup": "2000"})));
+        let target = pod.stage(&volume.with_metadata(&json!({"fsGroup": "2000"})));
         let app = pod.app_with(&volume, &target);
         let again = pod.app_with(&volume, &target);
         let _ = app.sh("echo written > /data/file");
@@ -119,7 +119,10 @@ fn never_on_the_host(scene: &Scene<'_>) {
         scene.wait("the device free", || volume.is_free());
     }
     let seen = watcher.finish();
-    assert!(seen.is_empty(), "it was mounted on the host: {seen:?}");
+    assert!(
+        seen.is_empty(),
+        "the volume was mounted on the host: {seen:?}"
+    );
 }
 
 fn nothing_on_the_host(scene: &Scene<'_>) {
@@ -132,7 +135,7 @@ fn nothing_on_the_host(scene: &Scene<'_>) {
     pod.end([app]);
     expect("on the host", &files_below(&target), &Vec::new());
     scene.wait("the device free", || volume.is_free());
-    volume.has_file("directory/file", "written\n");
+    volume.assert_file("directory/file", "written\n");
 }
 
 fn one_superblock(scene: &Scene<'_>) {
@@ -142,11 +145,15 @@ fn one_superblock(scene: &Scene<'_>) {
     let one = pod.app_with(&volume, &target);
     let two = pod.app_with(&volume, &target);
     let _ = one.sh("echo one > /data/file");
-    expect("what the other sees", &&*two.sh("cat /data/file"), &"one");
+    expect(
+        "the other container's view",
+        &&*two.sh("cat /data/file"),
+        &"one",
+    );
     let device = "stat -c %d /data";
     expect("st_dev", &one.sh(device), &two.sh(device));
     one.end();
-    volume.is_at(&two, "/data");
+    volume.assert_shown_at(&two, "/data");
     let _ = two.sh("echo two > /data/file");
 }
 
@@ -159,7 +166,7 @@ fn restart(scene: &Scene<'_>) {
     first.end();
     let second = pod.app_with(&volume, &target);
     expect(
-        "the first one's file",
+        "the first container's file",
         &&*second.sh("cat /data/file"),
         &"first",
     );
@@ -172,7 +179,7 @@ fn nested_below(scene: &Scene<'_>) {
     let below = scene.dir().subdir("below");
     fs::write(below.join("host"), "below").expect("write");
     let app = scene.run(pod.bundle_with(&target).bind(&below, "/data/inner", &[]));
-    volume.is_at(&app, "/data");
+    volume.assert_shown_at(&app, "/data");
     expect(
         "the mount below",
         &&*app.sh("cat /data/inner/host"),
@@ -187,7 +194,7 @@ fn nested_above(scene: &Scene<'_>) {
     let above = scene.dir().subdir("above");
     fs::write(above.join("host"), "above").expect("write");
     let app = scene.run(pod.bundle_with(&above).bind(&target, "/data/inner", &[]));
-    volume.is_at(&app, "/data/inner");
+    volume.assert_shown_at(&app, "/data/inner");
     expect("the mount above", &&*app.sh("cat /data/host"), &"above");
 }
 
@@ -199,8 +206,8 @@ fn covered(scene: &Scene<'_>) {
     fs::write(cover.join("host"), "cover").expect("write");
     let bundle = pod.bundle_with(&target).bind(&target, "/seen", &[]);
     let app = scene.run(bundle.bind(&cover, "/data", &[]));
-    volume.is_at(&app, "/seen");
-    expect("what covers it", &&*app.sh("ls /data"), &"host");
+    volume.assert_shown_at(&app, "/seen");
+    expect("the covering mount", &&*app.sh("ls /data"), &"host");
 }
 
 fn missing_mountpoint(scene: &Scene<'_>) {
@@ -209,7 +216,7 @@ fn missing_mountpoint(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let bundle = pod.bundle().bind(&target, "/missing/here", &[]);
     let app = scene.run(bundle.readonly_rootfs());
-    volume.is_at(&app, "/missing/here");
+    volume.assert_shown_at(&app, "/missing/here");
     let _ = app.sh("echo x > /missing/here/file");
     let rootfs = app.exec(&["/bin/touch", "/x"]);
     assert!(!rootfs.status.success(), "the rootfs can be written to");
@@ -221,31 +228,35 @@ fn read_only_view(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let ro = ["rbind", "rprivate", "ro"];
     let reader = scene.run(pod.bundle().bind(&target, "/data", &ro));
-    volume.is_at(&reader, "/data");
+    volume.assert_shown_at(&reader, "/data");
     let run = reader.exec(&["/bin/touch", "/data/file"]);
     assert!(!run.status.success(), "the read-only mount was written to");
     let writer = pod.app_with(&volume, &target);
     let _ = writer.sh("echo written > /data/file");
-    expect("what it reads", &&*reader.sh("cat /data/file"), &"written");
+    expect(
+        "the writer's file",
+        &&*reader.sh("cat /data/file"),
+        &"written",
+    );
 }
 
 fn as_user(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.with(&json!({"fsGroup": "2000"})));
-    // By the workload itself: some runtimes' exec is root's.
+    let target = pod.stage(&volume.with_metadata(&json!({"fsGroup": "2000"})));
+    // Tried by the workload itself: the exec of some runtimes runs as root.
     let script = "if echo x > /data/$(id -u); then echo yes; else echo no; fi > /tmp/wrote; \
         mv /tmp/wrote /tmp/answer; exec sleep 2147483647";
     for (user, groups, wanted) in [(1000, &[2000][..], "yes\n"), (1001, &[], "no\n")] {
         let bundle = pod.bundle_with(&target).user(user, user, groups);
         let app = scene.run(bundle.script(script));
-        volume.is_at(&app, "/data");
+        volume.assert_shown_at(&app, "/data");
         let mut answer = String::new();
         scene.wait("the workload's answer", || {
             answer = app.exec(&["/bin/cat", "/tmp/answer"]).stdout;
             !answer.is_empty()
         });
-        let what = format!("whether {user} with the groups {groups:?} could write");
+        let what = format!("write by uid {user} with the groups {groups:?}");
         expect(&what, &&*answer, &wanted);
     }
 }

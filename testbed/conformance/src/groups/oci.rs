@@ -1,4 +1,4 @@
-//! Requirements on everything for which no volume is staged: it stays as the OCI runtime makes it.
+//! Requirements on everything for which no volume is staged: it works as with any OCI runtime.
 
 use std::fs;
 use std::path::Path;
@@ -16,67 +16,67 @@ pub(super) const GROUP: Group = Group {
         ordinary(
             "oci-state",
             OCI,
-            "state tells created, running and stopped, with id, bundle and pid; create writes the pid file.",
+            "state reports created, running and stopped, with id, bundle and pid; create writes the pid file.",
             state,
         ),
         ordinary(
             "oci-exec",
             OCI,
-            "exec passes the program's exit code and output on.",
+            "exec passes on the program's exit code and output.",
             exec,
         ),
         ordinary(
             "oci-errors",
             OCI,
-            "What can't be done exits non-zero: a create without a bundle, and commands about unknown containers.",
+            "A create without a bundle, and commands about unknown containers, exit with a code other than 0.",
             errors,
         ),
         ordinary(
             "oci-unknown-fields",
             OCI,
-            "Fields of config.json that the runtime doesn't know are no error.",
+            "Unknown fields in config.json are not an error.",
             unknown_fields,
         ),
         ordinary(
             "oci-hooks",
             OCI,
-            "A config's own createRuntime hooks are run.",
+            "The createRuntime hooks in the config are run.",
             hooks,
         ),
         ordinary(
             "oci-no-device",
             OCI,
-            "A block device that isn't in the config is out of the workload's reach, also with CAP_MKNOD.",
+            "A workload cannot read a block device that is not in its config, even with CAP_MKNOD.",
             no_device,
         ),
         ordinary(
             "oci-read-only-rootfs",
             OCI,
-            "A bind's missing mountpoint is made, also in a read-only rootfs.",
+            "A missing mountpoint of a bind mount is created, also in a read-only rootfs.",
             read_only_rootfs,
         ),
         ordinary(
             "pass-bind",
             MATCHING,
-            "A bind of a directory that isn't a volume shows that directory, in its place among the mounts.",
+            "A bind mount of a directory that is not a volume shows that directory, in the order of the mounts.",
             bind,
         ),
         ordinary(
             "pass-mounted-csi",
             MATCHING,
-            "A CSI volume's directory that is mounted on the host, by a driver that doesn't defer, is passed on.",
+            "The directory of a CSI volume that its driver mounted on the host is passed through.",
             mounted_csi,
         ),
         ordinary(
             "pass-above-volume",
             MATCHING,
-            "A directory above a staged target path is no volume: it is passed on as it is on the host.",
+            "A directory above a staged target path is not a volume: it is passed through.",
             above_a_volume,
         ),
         ordinary(
             "pass-stock-subpath",
             STOCK,
-            "A stock kubelet's bind of another volume's subPath is passed on.",
+            "A stock kubelet's bind mount of a subPath of another volume is passed through.",
             stock_subpath,
         ),
         ordinary(
@@ -161,7 +161,7 @@ fn no_device(scene: &Scene<'_>) {
     let number = volume.device().number().replace(':', " ");
     let script = format!("mknod /raw b {number} && dd if=/raw of=/dev/null count=1");
     let run = container.exec(&["/bin/sh", "-c", &script]);
-    assert!(!run.status.success(), "it was read: {run}");
+    assert!(!run.status.success(), "the raw device was read: {run}");
 }
 
 fn read_only_rootfs(scene: &Scene<'_>) {
@@ -174,9 +174,9 @@ fn read_only_rootfs(scene: &Scene<'_>) {
     assert!(!rootfs.status.success(), "the rootfs can be written to");
 }
 
-/// Asserts that a file written through the container's mount is on the host.
+/// Asserts that a file written through the container's mount is in this directory on the host.
 #[track_caller]
-fn is_the_hosts(container: &Container, at: &str, directory: &Path) {
+fn assert_shows_host_directory(container: &Container, at: &str, directory: &Path) {
     let _ = container.sh(&format!("echo written > {at}/file"));
     let seen = fs::read_to_string(directory.join("file")).map_err(|error| error.to_string());
     let what = format!("{}/file on the host", directory.display());
@@ -189,8 +189,8 @@ fn bind(scene: &Scene<'_>) {
     let inner = scene.dir().subdir("inner");
     let bundle = pod.bundle_with(&outer).bind(&inner, "/data/inner", &[]);
     let app = scene.run(bundle);
-    is_the_hosts(&app, "/data", &outer);
-    is_the_hosts(&app, "/data/inner", &inner);
+    assert_shows_host_directory(&app, "/data", &outer);
+    assert_shows_host_directory(&app, "/data/inner", &inner);
 }
 
 fn mounted_csi(scene: &Scene<'_>) {
@@ -198,7 +198,7 @@ fn mounted_csi(scene: &Scene<'_>) {
     let target = pod.target("pv-1");
     let staging = scene.dir().subdir("staging");
     mounts::bind(&staging, &target);
-    is_the_hosts(&pod.app(&target), "/data", &staging);
+    assert_shows_host_directory(&pod.app(&target), "/data", &staging);
 }
 
 fn above_a_volume(scene: &Scene<'_>) {
@@ -209,14 +209,14 @@ fn above_a_volume(scene: &Scene<'_>) {
     fs::write(volumes.join("host"), "the host's").expect("write");
     let app = pod.app(volumes);
     expect("the file there", &&*app.sh("cat /data/host"), &"the host's");
-    is_the_hosts(&app, "/data", volumes);
+    assert_shows_host_directory(&app, "/data", volumes);
 }
 
 fn stock_subpath(scene: &Scene<'_>) {
     let pod = scene.pod();
     let cache = pod.directory("volumes/kubernetes.io~empty-dir/cache");
     let source = pod.stock_subpath("cache", &cache, "db");
-    is_the_hosts(&pod.app(&source), "/data", &cache.join("db"));
+    assert_shows_host_directory(&pod.app(&source), "/data", &cache.join("db"));
 }
 
 fn no_trace(scene: &Scene<'_>) {
@@ -237,5 +237,5 @@ fn no_trace(scene: &Scene<'_>) {
             mentions(&file.display().to_string()) || mentions(&String::from_utf8_lossy(&content))
         })
         .collect();
-    assert!(left.is_empty(), "there is {left:?}");
+    assert!(left.is_empty(), "files left: {left:?}");
 }

@@ -1,4 +1,4 @@
-//! Mount options and `readOnly`.
+//! Requirements on mount options and `readOnly`.
 
 use runcrust_tests::Run;
 use serde_json::{Value, json};
@@ -35,13 +35,13 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "option-file-system",
             INFO,
-            "The file system's own options are in force.",
+            "Options of the file system are in force.",
             |scene| in_force(scene, &["commit=9", "errors=remount-ro"], &["commit=9"]),
         ),
         deferred(
             "option-mount8",
             INFO,
-            "What only mount(8) reads is dropped: `defaults`, `_netdev`, `nofail`, `x-*`.",
+            "Options that only mount(8) interprets are dropped: `defaults`, `_netdev`, `nofail`, `x-*`.",
             |scene| {
                 let given = [
                     "defaults",
@@ -57,20 +57,28 @@ pub(super) const GROUP: Group = Group {
             "option-ro",
             INFO,
             "The option `ro` makes the volume read-only.",
-            |scene| read_only(scene, |volume| volume.staged(&json!({"options": ["ro"]}))),
+            |scene| {
+                read_only(scene, |volume| {
+                    volume.info_with(&json!({"options": ["ro"]}))
+                })
+            },
         ),
         deferred(
             "read-only",
             INFO,
-            "metadata.readOnly makes the volume read-only, whatever the container's mount says.",
-            |scene| read_only(scene, |volume| volume.with(&json!({"readOnly": true}))),
+            "metadata.readOnly makes the volume read-only, regardless of the container's mount options.",
+            |scene| {
+                read_only(scene, |volume| {
+                    volume.with_metadata(&json!({"readOnly": true}))
+                })
+            },
         ),
         deferred(
             "option-unknown",
             INFO,
-            "An option that the file system doesn't know fails the create.",
+            "An option that the file system does not know fails the create.",
             |scene| {
-                let _ = refused(scene);
+                let _ = fails_with_unknown_option(scene);
             },
         ),
         deferred(
@@ -78,7 +86,7 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "The error of that create names the option.",
             |scene| {
-                let why = refused(scene);
+                let why = fails_with_unknown_option(scene);
                 assert!(why.contains(UNKNOWN), "standard error is {why:?}");
             },
         )
@@ -88,24 +96,24 @@ pub(super) const GROUP: Group = Group {
 
 const UNKNOWN: &str = "no_such_option";
 
-/// Attributes that mount(8) sets only where they are asked for: a workload may run a program on its volume.
+/// Mount attributes that are set only on request: a workload may, for example, run a program on its volume.
 const ATTRIBUTES: [&str; 4] = ["noatime", "nosuid", "nodev", "noexec"];
 
-/// The container's own mount table has these options for the volume, and no attribute beyond them.
+/// Asserts that the container's mount table shows the expected options for the volume, and no other of [`ATTRIBUTES`].
 #[track_caller]
 fn in_force(scene: &Scene<'_>, given: &[&str], wanted: &[&str]) {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.staged(&json!({"options": given})));
+    let target = pod.stage(&volume.info_with(&json!({"options": given})));
     let app = pod.app_with(&volume, &target);
     let line = app.sh("grep ' /data ' /proc/self/mountinfo");
     let words: Vec<&str> = line.split([' ', ',']).collect();
     for option in wanted {
-        assert!(words.contains(option), "{option} isn't among: {line}");
+        assert!(words.contains(option), "{option} is missing: {line}");
     }
-    let unasked = |option: &&str| words.contains(option) && !wanted.contains(option);
-    if let Some(option) = ATTRIBUTES.into_iter().find(unasked) {
-        panic!("nobody has asked for {option}: {line}");
+    let unrequested = |option: &&str| words.contains(option) && !wanted.contains(option);
+    if let Some(option) = ATTRIBUTES.into_iter().find(unrequested) {
+        panic!("{option} is set although it was not requested: {line}");
     }
 }
 
@@ -115,7 +123,7 @@ fn read_only(scene: &Scene<'_>, info: impl FnOnce(&Volume) -> Value) {
     let target = pod.stage(&info(&volume));
     let app = pod.app_with(&volume, &target);
     let run: Run = writes(&app);
-    assert!(!run.status.success(), "it was written to");
+    assert!(!run.status.success(), "the volume was written to");
     assert!(run.stderr.contains("Read-only"), "another error: {run}");
 }
 
@@ -123,10 +131,10 @@ fn writes(app: &Container) -> Run {
     app.exec(&["/bin/touch", "/data/file"])
 }
 
-fn refused(scene: &Scene<'_>) -> String {
+fn fails_with_unknown_option(scene: &Scene<'_>) -> String {
     let volume = scene.volume();
     let pod = scene.pod();
-    let target = pod.stage(&volume.staged(&json!({"options": [UNKNOWN]})));
+    let target = pod.stage(&volume.info_with(&json!({"options": [UNKNOWN]})));
     let why = pod.refuses(&target);
     let _ = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);

@@ -1,9 +1,9 @@
-//! Growth under the workload. An xfs: an ext4's kernel asks for a capability that not every
-//! machine gives.
+//! Requirements on growing a volume in use. They use xfs, because growing a mounted ext4 needs a capability that not
+//! every test machine grants.
 
 use super::sources::{API, RESIZE};
-use crate::requirement::{Group, Need, Requirement, deferred};
-use crate::scene::{Cli, Container, Pod, Scene, Volume, answer, expect, is_error};
+use crate::requirement::{Group, Prerequisite, Requirement, deferred};
+use crate::scene::{Cli, Container, Pod, Scene, Volume, assert_error, expect, json_output};
 
 pub(super) const GROUP: Group = Group {
     name: "resize",
@@ -11,37 +11,37 @@ pub(super) const GROUP: Group = Group {
         xfs(
             "resize-grows",
             API,
-            "`crust resize` grows the file system of a volume in use to a device that has grown, and prints the capacity.",
+            "`crust resize` grows the file system of a volume in use to the size of its device, and prints the capacity.",
             grows,
         ),
         xfs(
             "resize-again",
             RESIZE,
-            "The same again is a success, and changes nothing.",
+            "A repeated resize succeeds, and changes nothing.",
             again,
         ),
         xfs(
             "resize-too-small-device",
             RESIZE,
-            "A minimum above the device's size is OUT_OF_RANGE.",
+            "A minimum above the device's size fails with OUT_OF_RANGE.",
             too_small,
         ),
         xfs(
             "resize-maximum",
             RESIZE,
-            "On a device that is larger than the maximum it grows to the maximum.",
+            "On a device larger than the maximum the file system grows to the maximum.",
             maximum,
         ),
         xfs(
             "resize-no-shrink",
             RESIZE,
-            "A maximum below the present size is OUT_OF_RANGE, and nothing shrinks.",
+            "A maximum below the present size fails with OUT_OF_RANGE, and nothing shrinks.",
             no_shrink,
         ),
         xfs(
             "resize-bad-limits",
             RESIZE,
-            "What is no number, and a minimum above the maximum, are INVALID_ARGUMENT.",
+            "A size that is not a number, and a minimum above the maximum, fail with INVALID_ARGUMENT.",
             bad_limits,
         ),
     ],
@@ -53,17 +53,18 @@ const fn xfs(
     sentence: &'static str,
     check: fn(&Scene<'_>),
 ) -> Requirement {
-    deferred(id, source, sentence, check).needs(Need::FileSystem("xfs"))
+    deferred(id, source, sentence, check).needs(Prerequisite::FileSystem("xfs"))
 }
 
 const MIB: u64 = 1 << 20;
-/// The size of the file system by mkfs, and the size that the device grows to.
+/// The size of the device, and of the file system, when it is made.
 const BEFORE: u64 = 300 * MIB;
+/// The size that the device grows to.
 const AFTER: u64 = 400 * MIB;
-/// Whole blocks, and no end of a device that is too small for an allocation group.
+/// A multiple of the block size that leaves enough of the last allocation group.
 const BETWEEN: u64 = 350 * MIB;
 
-/// The volume in use: what it says of itself is asked for through `cli`.
+/// A volume in use, with the program that `runtime-cli` names.
 struct InUse<'p> {
     cli: Cli,
     target: std::path::PathBuf,
@@ -84,15 +85,15 @@ impl<'p> InUse<'p> {
         }
     }
 
-    /// The capacity that a resize prints.
+    /// Resizes the volume, and returns the capacity that is printed.
     #[track_caller]
     fn grown(&self, min: u64, max: u64) -> u64 {
-        let answer = answer(&self.cli.resize(&self.target, min, max));
+        let answer = json_output(&self.cli.resize(&self.target, min, max));
         let capacity = answer["capacity_bytes"].as_u64();
-        capacity.unwrap_or_else(|| panic!("there is no capacity_bytes: {answer}"))
+        capacity.unwrap_or_else(|| panic!("no capacity_bytes: {answer}"))
     }
 
-    /// The file system's size, as the workload sees it.
+    /// Returns the size of the file system that the workload sees, in bytes.
     #[track_caller]
     fn size(&self) -> u64 {
         let text = self.app.sh("stat -f -c '%S %b' /data");
@@ -103,9 +104,9 @@ impl<'p> InUse<'p> {
     #[track_caller]
     fn refuses(&self, min: u64, max: u64, code: &str) {
         let before = self.size();
-        is_error(&self.cli.resize(&self.target, min, max), code);
+        assert_error(&self.cli.resize(&self.target, min, max), code);
         expect("the size after it", &self.size(), &before);
-        self.volume.is_at(&self.app, "/data");
+        self.volume.assert_shown_at(&self.app, "/data");
     }
 }
 
@@ -120,10 +121,10 @@ fn grows(scene: &Scene<'_>) {
     let grown = size.saturating_sub(before);
     assert!(
         grown > 80 * MIB,
-        "it was {before} bytes large and is {size}"
+        "the size was {before} bytes, and is {size}"
     );
     let _ = used.app.sh("echo still > /data/file; cat /data/file");
-    volume.is_at(&used.app, "/data");
+    volume.assert_shown_at(&used.app, "/data");
 }
 
 fn again(scene: &Scene<'_>) {
@@ -161,7 +162,7 @@ fn maximum(scene: &Scene<'_>) {
     let size = used.size();
     assert!(
         before < size && size <= BETWEEN,
-        "it was {before} bytes large and is {size}"
+        "the size was {before} bytes, and is {size}"
     );
     expect("the capacity without a maximum", &used.grown(0, 0), &AFTER);
 }
@@ -182,7 +183,7 @@ fn bad_limits(scene: &Scene<'_>) {
     let target = used.target.to_str().expect("UTF-8");
     for bad in [["many", "0"], ["-1", "0"]] {
         let run = used.cli.run(&[&["resize", target], &bad[..]].concat());
-        is_error(&run, "INVALID_ARGUMENT");
+        assert_error(&run, "INVALID_ARGUMENT");
     }
     expect("the capacity", &used.grown(BEFORE, AFTER), &BEFORE);
 }

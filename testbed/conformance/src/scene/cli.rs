@@ -1,4 +1,4 @@
-//! The program that `runtime-cli` names, which answers for a volume in use.
+//! The program that `runtime-cli` names.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,15 +12,15 @@ use serde_json::Value;
 use super::{Entry, expect};
 use crate::suite::Suite;
 
-/// The runtime's CLI.
+/// The program, to be called about a volume in use.
 #[derive(Debug)]
 pub(crate) struct Cli {
     program: PathBuf,
-    limit: Duration,
+    timeout: Duration,
 }
 
 impl Cli {
-    /// Finds the program as `crust_ops` does.
+    /// Finds the program of an entry as `crust_ops` does.
     #[track_caller]
     pub(crate) fn of(entry: &Entry, suite: &Suite) -> Self {
         let file = entry.runtime_cli();
@@ -30,23 +30,23 @@ impl Cli {
         let program = PathBuf::from(line);
         assert!(
             program.is_absolute() && program.is_file() && !line.contains('\n'),
-            "runtime-cli isn't one line with a program's absolute path: {text:?}"
+            "runtime-cli is not one line with the absolute path of a program: {text:?}"
         );
         Self {
             program,
-            limit: suite.limit,
+            timeout: suite.timeout,
         }
     }
 
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
         let mut command = Command::new(&self.program);
         command.env_clear().arg("crust").args(arguments);
-        Run::within(&mut command, self.limit).unwrap_or_else(|| {
+        Run::within(&mut command, self.timeout).unwrap_or_else(|| {
             panic!(
-                "{} crust {}: hasn't ended within {:?}",
+                "{} crust {}: not ended within {:?}",
                 self.program.display(),
                 arguments.join(" "),
-                self.limit
+                self.timeout
             )
         })
     }
@@ -61,24 +61,27 @@ impl Cli {
     }
 }
 
-/// Returns the JSON object that a success prints.
+/// Asserts success, and returns the JSON object on standard output.
 #[track_caller]
-pub(crate) fn answer(run: &Run) -> Value {
-    assert!(run.status.success(), "it failed: {run}");
+pub(crate) fn json_output(run: &Run) -> Value {
+    assert!(run.status.success(), "the command failed: {run}");
     let answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
-    assert!(answer.is_object(), "its output isn't a JSON object: {run}");
+    assert!(
+        answer.is_object(),
+        "standard output is not a JSON object: {run}"
+    );
     answer
 }
 
-/// Asserts the code of the error that a failure prints.
+/// Asserts that a command failed with a JSON error of this code, and printed nothing on standard output.
 #[track_caller]
-pub(crate) fn is_error(run: &Run, code: &str) {
-    assert!(!run.status.success(), "it didn't fail: {run}");
+pub(crate) fn assert_error(run: &Run, code: &str) {
+    assert!(!run.status.success(), "the command did not fail: {run}");
     expect("standard output of a failure", &run.stdout, &String::new());
     let error: Value = serde_json::from_str(&run.stderr).unwrap_or_default();
     let message = error["error"]["message"].as_str().unwrap_or_default();
     assert!(
         error["error"]["code"] == code && !message.is_empty(),
-        "standard error isn't one object with an error {code}: {run}"
+        "standard error is not one JSON object with an error {code}: {run}"
     );
 }

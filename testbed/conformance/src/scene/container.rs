@@ -1,5 +1,5 @@
-//! A container, by the OCI command line and nothing else: in a VM it has no processes on the host,
-//! and its runtime's log and files are the runtime's affair.
+//! A container, driven only by the OCI command line: in a VM it has no processes on the host, and a runtime's log and
+//! files are its own.
 
 use std::fs;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::suite::Suite;
 
-/// A container of a written bundle. Dropped, it is deleted by force.
+/// The container of a written bundle. Deleted by force when dropped.
 #[derive(Debug)]
 pub(crate) struct Container {
     oci: Oci,
@@ -22,7 +22,7 @@ pub(crate) struct Container {
     _cleanup: Cleanup,
 }
 
-/// How the runtime is called.
+/// The runtime's command line.
 #[derive(Debug, Clone)]
 struct Oci {
     suite: Suite,
@@ -30,7 +30,7 @@ struct Oci {
 }
 
 impl Container {
-    /// Nothing is run yet.
+    /// Returns the container without creating it.
     pub(crate) fn new(suite: &Suite, bundle: &Bundle) -> Self {
         let oci = Oci {
             suite: suite.clone(),
@@ -40,7 +40,7 @@ impl Container {
         let owned = (oci.clone(), id.clone());
         let cleanup = Cleanup::register(move || {
             let (oci, id) = &owned;
-            // It may never have been created, and the runtime may not be able to.
+            // The container may never have been created, or the runtime may be unable to delete it.
             let _ = oci.run(&["delete", "--force", id]);
             cgroup::kill_and_remove(&cgroup)
         });
@@ -53,11 +53,11 @@ impl Container {
         }
     }
 
-    /// Creates and starts it.
+    /// Creates and starts the container.
     #[track_caller]
     pub(crate) fn run(&self) {
-        works(&self.create());
-        works(&self.start());
+        assert_success(&self.create());
+        assert_success(&self.start());
     }
 
     #[track_caller]
@@ -83,21 +83,21 @@ impl Container {
         self.call(&[&["exec", &*self.id], arguments].concat())
     }
 
-    /// The trimmed output of a shell script in the container, which has to work.
+    /// Runs a shell script in the container, asserts success, and returns the trimmed standard output.
     #[track_caller]
     pub(crate) fn sh(&self, script: &str) -> String {
         let run = self.exec(&["/bin/sh", "-ec", script]);
-        works(&run);
+        assert_success(&run);
         run.stdout.trim().to_owned()
     }
 
-    /// `state`; `None` where the runtime knows no such container.
+    /// Returns the output of `state`, or `None` if the runtime does not know the container.
     #[track_caller]
     pub(crate) fn state(&self) -> Option<Value> {
         let run = self.call(&["state", &self.id]);
         run.status.success().then(|| {
             serde_json::from_str(&run.stdout)
-                .unwrap_or_else(|error| panic!("state isn't JSON ({error}): {run}"))
+                .unwrap_or_else(|error| panic!("state is not JSON ({error}): {run}"))
         })
     }
 
@@ -105,8 +105,7 @@ impl Container {
         Some(self.state()?["status"].as_str()?.to_owned())
     }
 
-    /// The process on the host that the runtime named in the pid file: what stands for the
-    /// container there.
+    /// Returns the pid in the pid file: the process that represents the container on the host.
     #[track_caller]
     pub(crate) fn pid(&self) -> i32 {
         let file = self.pid_file();
@@ -126,20 +125,21 @@ impl Container {
         self.call(&["delete", &self.id])
     }
 
-    /// Kills it, waits until it has stopped, and deletes it; as containerd does, its bundle with it.
+    /// Kills the container, waits until it has stopped, and deletes it and its bundle, as containerd does.
     #[track_caller]
     pub(crate) fn end(&self) {
-        works(&self.kill("KILL"));
+        assert_success(&self.kill("KILL"));
         self.wait_for(&["stopped"]);
-        works(&self.delete());
+        assert_success(&self.delete());
         fs::remove_dir_all(&self.bundle).expect("rm -r of a bundle");
     }
 
+    /// Waits until the container has one of these statuses.
     #[track_caller]
     pub(crate) fn wait_for(&self, wanted: &[&str]) {
-        let limit = self.oci.suite.limit;
+        let timeout = self.oci.suite.timeout;
         let mut status = None;
-        let came = holds_within(limit, || {
+        let came = holds_within(timeout, || {
             status = self.status();
             status
                 .as_deref()
@@ -160,7 +160,7 @@ impl Container {
         self.bundle.join("init.pid")
     }
 
-    /// Any command of the runtime's.
+    /// Runs a command of the runtime.
     #[track_caller]
     pub(crate) fn call(&self, arguments: &[&str]) -> Run {
         self.oci.bounded(&mut self.oci.command(arguments))
@@ -168,7 +168,7 @@ impl Container {
 }
 
 impl Oci {
-    /// With the little environment that containerd gives.
+    /// Returns a command with the small environment that containerd sets.
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.suite.runtime);
         command
@@ -185,18 +185,18 @@ impl Oci {
     }
 
     fn run(&self, arguments: &[&str]) -> Option<Run> {
-        Run::within(&mut self.command(arguments), self.suite.limit)
+        Run::within(&mut self.command(arguments), self.suite.timeout)
     }
 
     #[track_caller]
     fn bounded(&self, command: &mut Command) -> Run {
-        let limit = self.suite.limit;
-        Run::within(command, limit)
-            .unwrap_or_else(|| panic!("{command:?} hasn't ended within {limit:?}"))
+        let timeout = self.suite.timeout;
+        Run::within(command, timeout)
+            .unwrap_or_else(|| panic!("{command:?} has not ended within {timeout:?}"))
     }
 }
 
 #[track_caller]
-pub(crate) fn works(run: &Run) {
+pub(crate) fn assert_success(run: &Run) {
     assert!(run.status.success(), "{run}");
 }

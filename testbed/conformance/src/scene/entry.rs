@@ -1,4 +1,4 @@
-//! The crust directory, as `crust_ops` writes it (docs/protocol.md, The crust directory).
+//! The crust directory, written as `crust_ops` does (docs/protocol.md, The crust directory).
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::Write as _;
@@ -11,22 +11,21 @@ use runcrust_tests::cleanup::Cleanup;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// A staged volume's entry; two of them where its target path leads over links. Dropped, it is
-/// unstaged.
+/// The entry of a staged volume, or two entries if the target path leads over a symbolic link. Unstaged when dropped.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    /// The given path's.
+    /// The entry of the given path.
     given: PathBuf,
-    /// The resolved path's, where that is another.
+    /// The entry of the resolved path, if that differs.
     resolved: Option<PathBuf>,
     _cleanup: Cleanup,
 }
 
 impl Entry {
-    /// Stages: the resolved path's entry first.
+    /// Stages a volume. The entry of the resolved path is written first, as the protocol requires.
     pub(crate) fn write(crust_root: &Path, target: &Path, info: &Value) -> Self {
         let given = crust_root.join(digest(target));
-        let real = target.canonicalize().expect("kubelet has made it");
+        let real = target.canonicalize().expect("an existing target path");
         let resolved = (real != target).then(|| crust_root.join(digest(&real)));
         let both: Vec<PathBuf> = [Some(&given), resolved.as_ref()]
             .into_iter()
@@ -50,12 +49,12 @@ impl Entry {
         }
     }
 
-    /// The given path's directory.
+    /// Returns the entry's directory of the given path.
     pub(crate) fn path(&self) -> &Path {
         &self.given
     }
 
-    /// Returns the files `runtime-cli` in all directories of the entry.
+    /// Returns the `runtime-cli` file of each directory of the entry.
     pub(crate) fn runtime_clis(&self) -> Vec<PathBuf> {
         let both = [Some(&self.given), self.resolved.as_ref()];
         let both = both.into_iter().flatten();
@@ -71,14 +70,14 @@ impl Entry {
     }
 }
 
-/// The name of a target path's entry.
+/// Returns the name of a target path's entry.
 fn digest(target: &Path) -> String {
     let digest = Sha256::digest(target.as_os_str().as_encoded_bytes());
     let name = digest.iter().map(|byte| format!("{byte:02x}"));
     name.collect::<String>()
 }
 
-/// Built under a dot-name and renamed: nobody sees half of it.
+/// Writes an entry under a name that begins with a dot, and renames it, so that nobody sees a partial entry.
 fn make(entry: &Path, info: &[u8]) {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_digest_is_sha256sums() {
+    fn an_entrys_name_is_what_sha256sum_prints() {
         let path = Path::new("/var/lib/kubelet/pods/1/volumes/kubernetes.io~csi/pv/mount");
         let expected = "079c2ccf22e129076d869e165e75554ed5ff77417e1fa584c0415e5e168bf4e5";
         assert_eq!(digest(path), expected);

@@ -1,4 +1,4 @@
-//! A pod: kubelet's directory, its volumes, its sandbox and apps.
+//! A pod: kubelet's directory of it, its volumes, its sandbox and its app containers.
 
 use std::cell::{OnceCell, RefCell};
 use std::fs;
@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::{Cli, Container, Entry, Scene, Volume, files_below};
 
-/// One pod. Stage its volumes before anything that needs its sandbox, which is made then.
+/// A pod. Its sandbox is created on first use, so stage the volumes before.
 #[derive(Debug)]
 pub(crate) struct Pod<'s> {
-    // In the order in which they go.
+    // Dropped in this order.
     sandbox: OnceCell<Container>,
     entries: RefCell<Vec<(PathBuf, Entry)>>,
     _link: Option<Cleanup>,
@@ -33,7 +33,7 @@ impl<'s> Pod<'s> {
         Self::with(scene, uid, directory, None)
     }
 
-    /// One whose directory is a link to another place, as a node's /var/lib/kubelet may be.
+    /// Returns a pod whose directory is a symbolic link, as /var/lib/kubelet can be on a node.
     pub(crate) fn behind_a_link(scene: &'s Scene<'s>) -> Self {
         let uid = uid();
         let directory = TestDir::at(&scene.dir().join("srv/pods").join(&uid));
@@ -62,7 +62,7 @@ impl<'s> Pod<'s> {
         &self.uid
     }
 
-    /// A directory in kubelet's directory of the pod, made where it is missing.
+    /// Returns a directory below kubelet's directory of the pod. Creates it if it is missing.
     pub(crate) fn directory(&self, below: &str) -> PathBuf {
         let pods = self.scene.suite().kubelet_dir.join("pods");
         let path = pods.join(&self.uid).join(below);
@@ -70,17 +70,17 @@ impl<'s> Pod<'s> {
         path
     }
 
-    /// A CSI volume's target path, which kubelet makes; nothing is staged for it.
+    /// Returns the target path of a CSI volume, created as kubelet does. Nothing is staged for it.
     pub(crate) fn target(&self, volume: &str) -> PathBuf {
         self.directory(&format!("volumes/kubernetes.io~csi/{volume}/mount"))
     }
 
-    /// Stages the pod's volume, `pv-1`; its target path.
+    /// Stages the pod's volume `pv-1`, and returns its target path.
     pub(crate) fn stage(&self, info: &Value) -> PathBuf {
         self.stage_as("pv-1", info)
     }
 
-    /// Stages a volume by name, with its target path in the metadata.
+    /// Stages a volume by name. The target path is added to the metadata.
     pub(crate) fn stage_as(&self, volume: &str, info: &Value) -> PathBuf {
         let mut info = info.clone();
         if let Some(metadata) = info.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -92,18 +92,18 @@ impl<'s> Pod<'s> {
         self.stage_exactly(volume, &info)
     }
 
-    /// Stages these very words.
+    /// Stages a volume with exactly this `mountInfo.json`.
     pub(crate) fn stage_exactly(&self, volume: &str, info: &Value) -> PathBuf {
         let target = self.target(volume);
         let mut entries = self.entries.borrow_mut();
-        // Dropped later, it would remove the new one.
+        // Drop the old entry before the new one is written: dropped later, it would remove the new one.
         entries.retain(|(staged, _)| *staged != target);
         let entry = Entry::write(&self.scene.suite().crust_root, &target, info);
         entries.push((target.clone(), entry));
         target
     }
 
-    /// Does some work with the crust directory's entry of a target path.
+    /// Calls `work` with the entry of a target path.
     #[track_caller]
     pub(crate) fn entry<T>(&self, target: &Path, work: impl FnOnce(&Entry) -> T) -> T {
         let entries = self.entries.borrow();
@@ -111,18 +111,18 @@ impl<'s> Pod<'s> {
         work(&found.expect("a staged target path").1)
     }
 
-    /// The runtime's CLI for a volume in use.
+    /// Returns the program that `runtime-cli` names for a volume in use.
     #[track_caller]
     pub(crate) fn cli(&self, target: &Path) -> Cli {
         self.entry(target, |entry| Cli::of(entry, self.scene.suite()))
     }
 
-    /// The bundle of its sandbox.
+    /// Returns the bundle of the pod's sandbox.
     pub(crate) fn sandbox_bundle(&self) -> Bundle {
         Bundle::sandbox(self.scene.dir(), &self.uid)
     }
 
-    /// Its sandbox, which runs.
+    /// Returns the running sandbox.
     #[track_caller]
     pub(crate) fn sandbox(&self) -> &Container {
         if self.sandbox.get().is_none() {
@@ -132,7 +132,7 @@ impl<'s> Pod<'s> {
         self.sandbox.get().expect("it was just set")
     }
 
-    /// The bundle of an app, without a volume.
+    /// Returns the bundle of an app container without a volume.
     #[track_caller]
     pub(crate) fn bundle(&self) -> Bundle {
         let sandbox = self.sandbox();
@@ -140,14 +140,14 @@ impl<'s> Pod<'s> {
         Bundle::app_of(self.scene.dir(), pod, sandbox.id(), sandbox.pid())
     }
 
-    /// The bundle of an app that has something at `/data`.
+    /// Returns the bundle of an app container with `source` at `/data`.
     #[track_caller]
     pub(crate) fn bundle_with(&self, source: &Path) -> Bundle {
         self.bundle_binding(source, "/data")
     }
 
-    /// The bundle of an app that has something somewhere. Where there is nothing on the host,
-    /// containerd makes a directory.
+    /// Returns the bundle of an app container with `source` at `at`. A missing source is created as a directory, as
+    /// containerd does.
     #[track_caller]
     pub(crate) fn bundle_binding(&self, source: &Path, at: &str) -> Bundle {
         if !source.exists() {
@@ -156,22 +156,22 @@ impl<'s> Pod<'s> {
         self.bundle().bind(source, at, &[])
     }
 
-    /// An app that has something at `/data`, and runs.
+    /// Runs an app container with `source` at `/data`.
     #[track_caller]
     pub(crate) fn app(&self, source: &Path) -> Container {
         self.scene.run(self.bundle_with(source))
     }
 
-    /// An app that has the volume at `/data`, and was seen to.
+    /// Runs an app container with the volume at `/data`, and asserts that it sees the volume.
     #[track_caller]
     pub(crate) fn app_with(&self, volume: &Volume, target: &Path) -> Container {
         let app = self.app(target);
-        volume.is_at(&app, "/data");
+        volume.assert_shown_at(&app, "/data");
         app
     }
 
-    /// No app of the pod's with this source comes to be, because of the sandbox or of itself, and
-    /// nothing is left of it on the host; what the runtime says.
+    /// Asserts that an app container with this source cannot be created, because either the sandbox or the container is
+    /// refused, and that nothing is left on the host. Returns the runtime's standard error.
     #[track_caller]
     pub(crate) fn refuses(&self, source: &Path) -> String {
         let refused = match self.sandbox.get() {
@@ -180,15 +180,18 @@ impl<'s> Pod<'s> {
         };
         let why = refused.unwrap_or_else(|| self.scene.refuses(self.bundle_with(source)));
         let files = files_below(source);
-        assert!(files.is_empty(), "on the host there is {files:?}");
+        assert!(files.is_empty(), "files on the host: {files:?}");
         for (target, entry) in self.entries.borrow().iter() {
             let unused = !entry.runtime_cli().exists() || *target != source;
-            assert!(unused, "there is a runtime-cli, though nothing was created");
+            assert!(
+                unused,
+                "runtime-cli exists, although no container was created"
+            );
         }
         why
     }
 
-    /// Creates the sandbox; where that fails, what the runtime says.
+    /// Creates and starts the sandbox. Returns standard error if the create fails.
     fn sandbox_fails(&self) -> Option<String> {
         let bundle = self.sandbox_bundle().write();
         let sandbox = Container::new(self.scene.suite(), &bundle);
@@ -196,12 +199,12 @@ impl<'s> Pod<'s> {
         if !created.status.success() {
             return Some(created.stderr);
         }
-        super::container::works(&sandbox.start());
+        super::container::assert_success(&sandbox.start());
         let _ = self.sandbox.set(sandbox);
         None
     }
 
-    /// Ends the containers, and then the sandbox.
+    /// Ends the app containers, and then the sandbox.
     #[track_caller]
     pub(crate) fn end(&self, apps: impl IntoIterator<Item = Container>) {
         for app in apps {
@@ -223,7 +226,7 @@ impl<'s> Pod<'s> {
     }
 }
 
-/// No other pod's, in the shape of a real one.
+/// Returns a uid that no pod on this machine has.
 fn uid() -> String {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Block devices with a file system, as CSI drivers give them.
+//! Block devices with a file system, as CSI drivers provide them.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use serde_json::{Value, json};
 
 use super::{Container, expect};
 
-/// The size of an ext4 with room for a journal and a little more.
+/// Large enough for an ext4 with a journal and some data.
 const EXT4_MEBIBYTES: u64 = 16;
 
-/// A device with a file system, on which a file identifies it.
+/// A device with a file system, identified by a file on it.
 #[derive(Debug)]
 pub(crate) struct Volume {
     device: LoopDevice,
@@ -32,9 +32,9 @@ impl Volume {
         Self { device, mark }
     }
 
-    /// Returns the volume after more was written to it.
+    /// Adds data to the volume, which must not be in use.
     #[must_use]
-    pub(crate) fn and(self, work: impl FnOnce(&Path) + Send) -> Self {
+    pub(crate) fn with_data(self, work: impl FnOnce(&Path) + Send) -> Self {
         volume::with_mounted(self.device.path(), work);
         self
     }
@@ -45,11 +45,11 @@ impl Volume {
 
     /// Returns the `mountInfo.json` of the volume without further fields.
     pub(crate) fn info(&self) -> Value {
-        self.staged(&json!({}))
+        self.info_with(&json!({}))
     }
 
-    /// Returns the `mountInfo.json` with other fields.
-    pub(crate) fn staged(&self, fields: &Value) -> Value {
+    /// Returns the `mountInfo.json` with these top-level fields set.
+    pub(crate) fn info_with(&self, fields: &Value) -> Value {
         let mut info = json!({
             "version": 1,
             "volume-type": "block",
@@ -64,35 +64,35 @@ impl Volume {
     }
 
     /// Returns the `mountInfo.json` with these keys in `metadata`.
-    pub(crate) fn with(&self, metadata: &Value) -> Value {
-        self.staged(&json!({"metadata": metadata}))
+    pub(crate) fn with_metadata(&self, metadata: &Value) -> Value {
+        self.info_with(&json!({"metadata": metadata}))
     }
 
-    /// Asserts that the container has the volume's root at a path, and not the host's directory.
+    /// Asserts that the container sees the volume's root at a path.
     #[track_caller]
-    pub(crate) fn is_at(&self, container: &Container, at: &str) {
+    pub(crate) fn assert_shown_at(&self, container: &Container, at: &str) {
         let run = container.exec(&["/bin/cat", &format!("{at}/mark")]);
         assert!(
             run.status.success() && run.stdout == self.mark,
-            "the volume isn't at {at} in the container: {}{}",
+            "the volume is not at {at} in the container: {}{}",
             run.stdout,
             run.stderr
         );
     }
 
-    /// Notes every mount of the device on the host from now on.
+    /// Records every mount of the device on the host from now on.
     pub(crate) fn watch(&self) -> MountWatcher {
         MountWatcher::start(self.device.path())
     }
 
-    /// Returns whether no file system on the device is mounted in any namespace.
+    /// Returns whether no file system on the device is mounted in any mount namespace.
     pub(crate) fn is_free(&self) -> bool {
         self.device.is_free()
     }
 
     /// Asserts the content of a file on the volume, which must not be in use.
     #[track_caller]
-    pub(crate) fn has_file(&self, path: &str, content: &str) {
+    pub(crate) fn assert_file(&self, path: &str, content: &str) {
         let seen = volume::with_mounted(self.device.path(), |root| {
             fs::read_to_string(root.join(path)).map_err(|error| error.to_string())
         });
@@ -105,7 +105,7 @@ impl Volume {
 
     /// Asserts that the file system was unmounted cleanly.
     #[track_caller]
-    pub(crate) fn is_clean(&self) {
+    pub(crate) fn assert_clean(&self) {
         volume::fsck(self.device.fstype(), self.device.path());
     }
 }
