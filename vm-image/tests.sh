@@ -25,7 +25,7 @@ count() {
 }
 
 # Only run by hand, with a delegate that no Debian release has.
-by_hand='test(a_delegate_that_has_pivoted_already)'
+by_hand='test(mounting_after_pivot_root)'
 # The part of `make engines` that CI runs.
 in_engines=$(list engines only "default() & ($(cat "$here/../tests/engines/short.filter"))")
 forgotten=$(list vm only "not (default() | $by_hand)" | grep -vxF "$in_engines" || true)

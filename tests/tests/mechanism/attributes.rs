@@ -1,12 +1,11 @@
-//! Attributes of a volume's mount, `nosuid` and its like: what the container's own
-//! `/proc/self/mountinfo` shows, by whatever way its delegate binds.
+//! Attributes of a volume's mount, such as `nosuid`, as the container's own `/proc/self/mountinfo` shows them.
 
 use std::path::PathBuf;
 
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, on_each_delegate};
 
-/// What a mount's options don't say is taken from the volume's; `shown` and `hidden` are words of
-/// mountinfo.
+/// A case: the volume's options, the mount's options, and which words mountinfo has to show or not to show. The volume's
+/// options apply where the mount's options say nothing.
 struct Row {
     volume: &'static str,
     mount: &'static [&'static str],
@@ -50,7 +49,7 @@ const ROWS: &[Row] = &[
         &["ro", "nosuid", "noexec"],
         &[],
     ),
-    // The mount's own words count.
+    // The mount's own options take precedence.
     row("nosuid,nodev", &["rbind", "suid"], &["nodev"], &["nosuid"]),
     row(
         "noexec",
@@ -66,13 +65,13 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// The options of the mount at a place.
-fn attributes(container: &Container, place: &str) -> Vec<String> {
+/// Returns the options of the container's last mount at `mountpoint`.
+fn attributes(container: &Container, mountpoint: &str) -> Vec<String> {
     let mountinfo = container.sh("cat /proc/self/mountinfo");
     let mut lines = mountinfo.lines().rev();
-    let line = lines.find(|line| line.split(' ').nth(4) == Some(place));
+    let line = lines.find(|line| line.split(' ').nth(4) == Some(mountpoint));
     let options = line.and_then(|line| line.split(' ').nth(5));
-    let options = options.unwrap_or_else(|| panic!("nothing is at {place}: {mountinfo}"));
+    let options = options.unwrap_or_else(|| panic!("no mount at {mountpoint}: {mountinfo}"));
     options.split(',').map(str::to_owned).collect()
 }
 
@@ -98,7 +97,7 @@ on_each_delegate! {
         }
     }
 
-    fn default_options_hold_in_an_app_that_is_created_again(delegate: Delegate) {
+    fn default_options_apply_to_a_recreated_app(delegate: Delegate) {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"nodev\"]");
         let device = node.ext4();
         let target: PathBuf = node.stage(POD, "pv-1", &device, &["--option", "noexec"]);
@@ -113,6 +112,6 @@ on_each_delegate! {
             app.end();
             bundle.config()
         });
-        assert_eq!(rewritten[0], rewritten[1], "each word once");
+        assert_eq!(rewritten[0], rewritten[1], "the options are not added a second time");
     }
 }

@@ -1,5 +1,4 @@
-//! `metadata.deviceNode` and `device_node`: the raw device in the workload's hands, where it was
-//! asked for.
+//! `metadata.deviceNode` and `device_node`: the workload has the raw device if it was requested.
 
 use std::fs;
 use std::io::Write;
@@ -21,8 +20,8 @@ fn device_path(node: &Node, target: &Path) -> String {
     format!("/dev/crust/{}", &digest[..12])
 }
 
-/// Whether the container can read, and write, the device: at its path if there is one, or else by
-/// making a node for it.
+/// Returns `read`, `write` or both for what the container can do with the device. If the device has no node at `path`,
+/// one is made with mknod.
 fn access(container: &Container, device: &LoopDevice, path: &str) -> String {
     let (major, minor) = device.number().split_once(':').unwrap();
     container.sh(&format!(
@@ -32,7 +31,7 @@ fn access(container: &Container, device: &LoopDevice, path: &str) -> String {
     ))
 }
 
-/// What containerd's shim sends: the resources as they were, by standard input.
+/// Updates the container's resources as containerd's shim does: all of them, by standard input.
 fn update(container: &Container, resources: &serde_json::Value) {
     let mut command = container.command(&["update", "--resources=-", container.id()]);
     let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
@@ -46,7 +45,7 @@ fn update(container: &Container, resources: &serde_json::Value) {
 }
 
 on_each_delegate! {
-    fn a_workload_has_the_device_only_where_it_was_asked_for(delegate: Delegate) {
+    fn a_workload_has_the_raw_device_only_on_request(delegate: Delegate) {
         for (setting, staged, expected) in [
             ("metadata", "", ""),
             ("metadata", "--device-node", "readwrite"),
@@ -91,11 +90,11 @@ on_each_delegate! {
         assert_eq!(access(&app, &volume.device, &path), "readwrite");
     }
 
-    fn an_update_of_the_resources_leaves_the_device_where_it_is(delegate: Delegate) {
+    fn updating_resources_keeps_access_to_the_device(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
-        let _unasked = node.stage(POD, "pv-2", &other, &[]);
+        let _unrequested = node.stage(POD, "pv-2", &other, &[]);
         let sandbox = node.sandbox(POD);
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
         let resources = bundle.spec()["linux"]["resources"].clone();
@@ -113,10 +112,10 @@ on_each_delegate! {
             assert!(command.status().unwrap().success(), "{command:?}");
         }
         assert_eq!(access(&app, &device, &path), "readwrite");
-        assert_eq!(access(&app, &other, "/dev/none"), "", "and no other device came with it");
+        assert_eq!(access(&app, &other, "/dev/none"), "", "the update must not grant another device");
     }
 
-    fn a_create_that_is_refused_for_its_id_takes_no_device_away(delegate: Delegate) {
+    fn a_create_refused_for_its_id_keeps_access_to_the_device(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &["--device-node"]);
@@ -133,7 +132,7 @@ on_each_delegate! {
         assert_eq!(access(&container, &other, "/dev/none"), "");
     }
 
-    fn a_second_container_takes_no_device_from_the_first(delegate: Delegate) {
+    fn a_second_container_keeps_the_firsts_access_to_the_device(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = volume.plain_bundle().all_capabilities();
         let resources = bundle.spec()["linux"]["resources"].clone();
@@ -141,7 +140,7 @@ on_each_delegate! {
         let first = volume.run(&bundle);
         let mut other = bundle.clone().with_id(&format!("{}-2", bundle.id()));
         symlink(bundle.path(), other.path()).unwrap();
-        // runc 1.3 makes no container in a cgroup that has processes.
+        // runc 1.3 creates no container in a cgroup that has processes.
         other.spec_mut()["linux"]["cgroupsPath"] = format!("/{}", other.id()).into();
         let key = |cgroup: &str| format!("\"cgroupsPath\":\"{cgroup}\"");
         let config = fs::read_to_string(other.path().join("config.json")).unwrap();
@@ -154,14 +153,14 @@ on_each_delegate! {
         assert_eq!(access(&first, &volume.device, &device_path(&volume, &volume.target)), "readwrite");
     }
 
-    fn an_update_gives_a_later_container_of_the_same_id_no_device(delegate: Delegate) {
+    fn an_update_grants_no_device_of_an_earlier_same_id(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = |name: &str| Bundle::plain(volume.dir()).with_id(name).all_capabilities();
         let first = bundle("same-id").bind(&volume.target, "/data", &[]).write();
         let container = volume.run(&first);
         container.stop();
         let _ = container.delete().success();
-        // Another bundle, the same id: what was recorded for the first isn't the second's.
+        // A container of another bundle with the same id must not get the devices recorded for the first.
         let mut second = bundle("other-bundle");
         second.spec_mut()["linux"]["resources"]["devices"] = json!([{"allow": false, "access": "rwm"}]);
         let second = second.write();

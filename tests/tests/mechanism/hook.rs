@@ -1,4 +1,4 @@
-//! `mount_mode = "hook"`: a hook mounts the volume in each container, which has the device.
+//! `mount_mode = "hook"`: a hook mounts the volume in each container, which then has access to the device.
 
 use std::fs;
 use std::path::Path;
@@ -21,22 +21,22 @@ pub(super) fn node(delegate: Delegate) -> Node {
     node
 }
 
-/// A volume's mountpoint has to be there: the delegate makes those of its own mounts only.
+/// Writes the bundle and creates the volume's mountpoint, because the delegate only creates those of its own mounts.
 pub(super) fn with_mountpoint(bundle: Bundle, path: &str) -> Bundle {
     let bundle = bundle.write();
     fs::create_dir_all(bundle.rootfs().join(path.trim_start_matches('/'))).unwrap();
     bundle
 }
 
-/// What runcrust says of a create that fails in the hook: crun loses a hook's words, the log has
-/// them.
-pub(super) fn failure_of(node: &Node, container: &Container) -> String {
+/// Creates a container, asserts that it fails, and returns runcrust's log: crun does not pass on the standard error of a
+/// hook.
+pub(super) fn log_of_failed_create(node: &Node, container: &Container) -> String {
     let _ = container.create().failure();
     fs::read_to_string(node.dir().join("runcrust.log")).unwrap_or_default()
 }
 
 on_each_delegate! {
-    fn a_pod_has_its_volume_by_the_containers_own_hook(delegate: Delegate) {
+    fn the_containers_hook_mounts_a_pods_volume(delegate: Delegate) {
         let node = node(delegate);
         let device = node.ext4();
         let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
@@ -54,7 +54,7 @@ on_each_delegate! {
         let _ = two.exec(&["/bin/touch", "/data/x"]).failure();
         let mounted = two.sh("grep ' /data ' /proc/self/mountinfo");
         assert!(mounted.contains(" /sub /data ro,noatime"), "{mounted}");
-        assert_eq!(one.sh("ls /data/sub | wc -l; stat -c %g /data/file"), "0\n7", "fsGroup once a pod");
+        assert_eq!(one.sh("ls /data/sub | wc -l; stat -c %g /data/file"), "0\n7", "fsGroup is applied once for a pod");
 
         let stats = node.stats(&target).success();
         assert!(stats.stdout.contains("BYTES"), "{stats}");
@@ -67,24 +67,24 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     }
 
-    /// Who waits for one in vain is told which process to look at.
+    /// A timeout on a lock names the holder's process, which an operator looks for on the host.
     fn locks_name_the_hook_by_the_hosts_pid(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = volume.plain_bundle();
         let container = volume.container(&with_mountpoint(bundle, "/data"));
         let trace = create_traced(&container, "pwrite64");
-        let said = trace.lines().filter_map(|line| {
+        let recorded = trace.lines().filter_map(|line| {
             let (pid, call) = line.split_once(' ')?;
             Some((pid, call.split_once("\"process ")?.1.split_once('"')?.0))
         });
-        let said: Vec<(&str, &str)> = said.collect();
-        let mut processes: Vec<&str> = said.iter().map(|(pid, _)| *pid).collect();
+        let recorded: Vec<(&str, &str)> = recorded.collect();
+        let mut processes: Vec<&str> = recorded.iter().map(|(pid, _)| *pid).collect();
         processes.dedup();
-        assert!(processes.len() > 1, "runcrust and hooks of its: {said:?}");
-        assert!(said.iter().all(|(pid, said)| pid == said), "{said:?}");
+        assert!(processes.len() > 1, "runcrust and its hooks: {recorded:?}");
+        assert!(recorded.iter().all(|(pid, recorded)| pid == recorded), "{recorded:?}");
     }
 
-    fn a_plain_bundle_works_too_and_can_be_created_again(delegate: Delegate) {
+    fn a_plain_bundle_can_be_created_twice(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = volume
             .plain_bundle()
@@ -99,14 +99,14 @@ on_each_delegate! {
         assert!(destinations.into_iter().all(|destination| destination != "/data" && destination != "/data2"));
         container.stop();
         let _ = container.delete().success();
-        let again = volume.run(&bundle);
-        assert_eq!(again.sh("cat /data/file"), "x");
-        assert_eq!(bundle.config(), config, "planned anew, with the same outcome");
+        let second = volume.run(&bundle);
+        assert_eq!(second.sh("cat /data/file"), "x");
+        assert_eq!(bundle.config(), config, "the second plan has the same result");
         assert_ne!(bundle.config(), before);
     }
 
-    /// Each mount would cost as much as the whole table, which has all of the node's.
-    fn the_mount_table_is_read_as_often_for_many_mounts_as_for_few(delegate: Delegate) {
+    /// The mount table has all of the node's mounts, so it must not be read once for each mount.
+    fn the_mount_table_is_read_equally_often_for_many_mounts(delegate: Delegate) {
         let reads = [2, 20].map(|count| {
             let volume = StagedVolume::on(node(delegate), &[]);
             let places: Vec<String> = (0..count).map(|number| format!("/data{number}")).collect();
@@ -121,7 +121,7 @@ on_each_delegate! {
         assert!(reads[0] > 0 && reads[0] == reads[1], "{reads:?}");
     }
 
-    fn a_volume_within_another_mount_of_it_is_mounted(delegate: Delegate) {
+    fn a_subpath_is_mounted_inside_its_own_volume(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = volume.plain_bundle().bind(volume.target.join("sub"), "/data/sub", &[]);
         let container = volume.run(&with_mountpoint(bundle, "/data"));
@@ -133,24 +133,24 @@ on_each_delegate! {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/not/there", &[]).write();
         let container = volume.container(&bundle);
-        let log = failure_of(&volume, &container);
+        let log = log_of_failed_create(&volume, &container);
         assert!(log.contains("volume pv-1: mount /not/there: the container has no such"), "{log}");
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
     }
 
-    fn a_link_in_the_container_to_a_mount_is_refused(delegate: Delegate) {
+    fn a_mountpoint_that_is_a_link_to_a_mount_is_refused(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let bundle = Bundle::plain(volume.dir())
             .mount(json!({"destination": "/real/inner", "type": "tmpfs", "source": "tmpfs"}))
             .bind(&volume.target, "/link", &[]);
         let bundle = with_mountpoint(bundle, "/real/inner");
         std::os::unix::fs::symlink("/real", bundle.rootfs().join("link")).unwrap();
-        let log = failure_of(&volume, &volume.container(&bundle));
+        let log = log_of_failed_create(&volume, &volume.container(&bundle));
         assert!(log.contains("volume pv-1: mount /link: ") && log.contains("/real/inner is mounted already"), "{log}");
     }
 
-    fn what_a_hook_cannot_do_is_refused_before_any_change(delegate: Delegate) {
+    fn mounts_that_a_hook_cannot_make_are_refused_unchanged(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let plain = || volume.plain_bundle();
         let mut hosts_mounts = plain();

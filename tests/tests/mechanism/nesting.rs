@@ -1,4 +1,4 @@
-//! Volumes in volumes, and parts of volumes.
+//! Volumes mounted inside other volumes, and subPaths that are files.
 
 use std::fs;
 
@@ -26,7 +26,7 @@ on_each_delegate! {
         let found = with_mounted(outer.path(), |root| {
             (fs::read(root.join("mark")).unwrap(), fs::read_dir(root.join("deep/inner")).unwrap().count())
         });
-        assert_eq!(found, (b"outer\n".to_vec(), 0), "the mountpoint is made in the outer volume");
+        assert_eq!(found, (b"outer\n".to_vec(), 0), "the mountpoint must be an empty directory in the outer volume");
         let mark = with_mounted(inner.path(), |root| fs::read(root.join("mark")).unwrap());
         assert_eq!(mark, b"inner\n");
         // The same without a sandbox.
@@ -55,6 +55,6 @@ on_each_delegate! {
         let _ = app.exec(&["/bin/sh", "-c", "echo x > /etc/linked.conf"]).failure();
         let plain = volume.run(&mounts(Bundle::plain(volume.dir())).write());
         assert_eq!(plain.sh("cat /etc/app.conf"), "changed");
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
     }
 }

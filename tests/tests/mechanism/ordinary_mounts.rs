@@ -1,5 +1,5 @@
-//! Ordinary mounts of a volume's device on a host whose mounts are shared: another pod's, or an
-//! administrator's. Whenever one appears it stays.
+//! Ordinary mounts of a volume's device on the host, by another pod or an administrator, while mounts are shared. Such a
+//! mount stays, whenever it appears.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use runcrust_tests::{Container, Delegate, LoopDevice, Node, StagedVolume, host, 
 
 use super::end;
 
-/// A place on the host for mounts.
+/// A directory on the host with test mounts, unmounted when dropped.
 struct Mounts {
     directory: PathBuf,
-    made: usize,
+    count: usize,
 }
 
 impl Drop for Mounts {
     fn drop(&mut self) {
-        for nth in 0..self.made {
+        for nth in 0..self.count {
             let _ = umount2(&self.directory.join(nth.to_string()), MntFlags::MNT_DETACH);
         }
     }
@@ -28,17 +28,17 @@ impl Mounts {
     fn new(node: &Node, name: &str) -> Self {
         Self {
             directory: node.dir().subdir(name),
-            made: 0,
+            count: 0,
         }
     }
 
     fn add(&mut self, source: &Path, fstype: &str) {
-        let place = self.directory.join(self.made.to_string());
-        fs::create_dir(&place).unwrap();
+        let mountpoint = self.directory.join(self.count.to_string());
+        fs::create_dir(&mountpoint).unwrap();
         let nothing: Option<&str> = None;
         let flags = MsFlags::empty();
-        mount(Some(source), &place, Some(fstype), flags, nothing).expect("a mount");
-        self.made += 1;
+        mount(Some(source), &mountpoint, Some(fstype), flags, nothing).expect("a mount");
+        self.count += 1;
     }
 
     fn add_device(&mut self, device: &LoopDevice) {
@@ -46,12 +46,12 @@ impl Mounts {
     }
 
     #[track_caller]
-    fn all_stay(&self) {
-        assert_eq!(host::mounts_below(&self.directory).len(), self.made);
+    fn assert_all_mounted(&self) {
+        assert_eq!(host::mounts_below(&self.directory).len(), self.count);
     }
 }
 
-/// Creates a container; after each step that is `wanted` the device is mounted once more.
+/// Creates a container, and mounts the device on the host after each step for which `wanted` returns true.
 fn create_while_mounting(
     app: &Container,
     device: &LoopDevice,
@@ -67,15 +67,15 @@ fn create_while_mounting(
 }
 
 on_each_delegate! {
-    fn one_that_appears_at_any_step_of_a_create_stays(delegate: Delegate) {
+    fn an_ordinary_mount_made_during_a_create_stays(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let first = volume.app(&sandbox);
         let mut mounts = Mounts::new(&volume, "ordinary");
         let app = volume.container(&volume.app_bundle(&sandbox).write());
         let ended = create_while_mounting(&app, &volume.device, &mut mounts, |_| true);
-        assert!(mounts.made > 50, "{}", mounts.made);
-        mounts.all_stay();
-        // Whether the container made them can't be told by all delegates' ways.
+        assert!(mounts.count > 50, "{}", mounts.count);
+        mounts.assert_all_mounted();
+        // The create fails, because not every delegate's way lets runcrust see whether the container made the mounts.
         assert!(!ended.success);
         if delegate == Delegate::Runc {
             let sentence = app.last_log_error().unwrap();
@@ -83,15 +83,15 @@ on_each_delegate! {
             assert!(sentence.contains("volume pv-1: ") && sentence.contains(&place), "{sentence}");
         }
         drop(app);
-        // Those that are there before a create are no matter.
+        // Mounts that existed before a create do not matter.
         let second = volume.app(&sandbox);
         assert_eq!(second.sh("echo on > /data/file; cat /data/file"), "on");
-        mounts.all_stay();
+        mounts.assert_all_mounted();
         end([second, first, sandbox]);
-        mounts.all_stay();
+        mounts.assert_all_mounted();
     }
 
-    fn one_that_appears_after_the_check_stays_in_place(delegate: Delegate) {
+    fn an_ordinary_mount_made_after_the_check_stays(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let first = volume.app(&sandbox);
         let mut others = Mounts::new(&volume, "others");
@@ -99,16 +99,16 @@ on_each_delegate! {
         let mut mounts = Mounts::new(&volume, "ordinary");
         mounts.add_device(&volume.device);
         let app = volume.container(&volume.app_bundle(&sandbox).write());
-        // The record is written when all has been looked at.
+        // The record is written when all mounts have been checked.
         let is_published = |step: &Step| step.program == "crust-mount-hook publish" && step.call.starts_with("rename");
         let ended = create_while_mounting(&app, &volume.device, &mut mounts, is_published);
         assert!(ended.success, "{:?}", app.last_log_error());
-        assert!(mounts.made > 1);
+        assert!(mounts.count > 1);
         let _ = app.start().success();
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
-        mounts.all_stay();
-        others.all_stay();
+        mounts.assert_all_mounted();
+        others.assert_all_mounted();
         end([app, first, sandbox]);
-        mounts.all_stay();
+        mounts.assert_all_mounted();
     }
 }

@@ -1,4 +1,4 @@
-//! Mount propagation: what a container shares with the host still is shared, and volumes never are.
+//! Mount propagation: mounts that a container shares with the host stay shared, but volumes are never shared.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -17,7 +17,7 @@ use serde_json::json;
 
 use super::{create_at_once, end};
 
-/// A directory that is a shared mount on the host, as kubelet's are.
+/// A directory that is a shared mount on the host, like kubelet's directories. Unmounted when dropped.
 struct Shared<'a>(&'a Path);
 
 impl<'a> Shared<'a> {
@@ -42,7 +42,7 @@ impl Drop for Shared<'_> {
     }
 }
 
-/// A privileged container's: it can mount.
+/// Lets the container mount, like a privileged one.
 fn can_mount(bundle: Bundle) -> Bundle {
     let mut bundle = bundle.all_capabilities();
     bundle.spec_mut()["linux"]
@@ -52,7 +52,7 @@ fn can_mount(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// An app with the volume at `/data` and a Bidirectional mount of a directory at `/shared`.
+/// Returns the bundle of an app with the volume at `/data` and a Bidirectional mount of a directory at `/shared`.
 fn with_bidirectional(volume: &StagedVolume, sandbox: &Container, directory: &Path) -> Bundle {
     let bundle = volume.app_bundle(sandbox);
     let bundle = bundle.bind(directory, "/shared", &["rbind", "rshared", "rw"]);
@@ -61,23 +61,23 @@ fn with_bidirectional(volume: &StagedVolume, sandbox: &Container, directory: &Pa
     bundle.write()
 }
 
-/// Mounts a tmpfs on the host, at `inner` in a directory.
-fn appears_on_the_host(directory: &Path) {
+/// Mounts a tmpfs on the host at `inner` in a directory.
+fn mount_inner_on_host(directory: &Path) {
     let inner = directory.join("inner");
     fs::create_dir(&inner).unwrap();
     let mut mount = Command::new("mount");
     let _ = Run::of(mount.args(["-t", "tmpfs", "late"]).arg(inner)).success();
 }
 
-/// Mounts a tmpfs below the container's `/shared` and sees whether the host gets it.
+/// Mounts a tmpfs below the container's `/shared`, and returns whether it appears on the host.
 fn reaches_the_host(container: &Container, directory: &Path) -> bool {
     let _ = container.sh("mkdir -p /shared/inner; mount -t tmpfs inner /shared/inner");
-    let there = host::mounts_below(directory).contains(&directory.join("inner"));
+    let is_on_host = host::mounts_below(directory).contains(&directory.join("inner"));
     let _ = container.sh("umount /shared/inner");
-    there
+    is_on_host
 }
 
-/// Both forms of keeping the attach directory out of the host's mount table.
+/// The two ways of keeping the attach directory's mounts out of the host's mount table.
 const ATTACH: [&str; 2] = ["attach = \"group\"", "attach = \"bind\""];
 
 on_each_delegate! {
@@ -97,11 +97,11 @@ on_each_delegate! {
         }
     }
 
-    fn a_bidirectional_mount_beside_the_attach_directory_works(delegate: Delegate) {
+    fn a_bidirectional_mount_next_to_the_attach_directory_works(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
-            // What the container shares with the host is on the mount that holds the attach
-            // directory, which is private for a moment.
+            // The shared directory is on the mount that also holds the attach directory, and that is private for a
+            // moment.
             let state = volume.dir().subdir("run");
             let _shared = Shared::new(&state);
             let directory = state.join("beside");
@@ -115,7 +115,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_mount_that_appears_on_the_host_reaches_the_container(delegate: Delegate) {
+    fn a_later_mount_on_the_host_reaches_the_container(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
@@ -125,7 +125,7 @@ on_each_delegate! {
             let mut bundle = volume.app_bundle(&sandbox).bind(&directory, "/shared", &to_container);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
             let app = volume.run(&bundle.write());
-            appears_on_the_host(&directory);
+            mount_inner_on_host(&directory);
             wait_until("the mount to reach the container", WAIT_TIMEOUT, || {
                 app.sh("grep -c ' /shared/inner ' /proc/self/mountinfo || true") == "1"
             });
@@ -140,20 +140,20 @@ on_each_delegate! {
             let directory = volume.dir().subdir("shared");
             let _shared = Shared::new(&directory);
             let sandbox = volume.sandbox();
-            // A witness in the same namespace sees it arrive.
+            // The slave mount in the same namespace shows that the host's mount has arrived.
             let mut bundle = volume.app_bundle(&sandbox);
             bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rslave");
             let bundle = bundle.bind(&directory, "/private", &["rbind", "rprivate"]);
             let app = volume.run(&bundle.bind(&directory, "/slave", &["rbind", "rslave"]).write());
-            appears_on_the_host(&directory);
+            mount_inner_on_host(&directory);
             let seen = || app.sh("cut -d ' ' -f 5 /proc/self/mountinfo | grep /inner || true");
-            wait_until("the mount to reach the witness", WAIT_TIMEOUT, || seen().contains("/slave/inner"));
+            wait_until("the mount to reach /slave", WAIT_TIMEOUT, || seen().contains("/slave/inner"));
             assert_eq!(seen(), "/slave/inner", "{attach}");
             end([app, sandbox]);
         }
     }
 
-    fn whatever_the_rootfs_propagation_volumes_stay_in_the_pod(delegate: Delegate) {
+    fn volumes_stay_in_the_pod_with_any_rootfs_propagation(delegate: Delegate) {
         for propagation in ["private", "rprivate", "slave", "rslave", "shared", "rshared"] {
             let volume = StagedVolume::new(delegate);
             let watcher = MountWatcher::start(volume.device.path());
@@ -176,8 +176,8 @@ on_each_delegate! {
         }
     }
 
-    /// crun sets the sandbox's propagation after its hooks.
-    fn what_is_mounted_in_a_volume_stays_in_its_container(delegate: Delegate) {
+    /// crun sets the sandbox's propagation after its hooks, so it could make the volume shared again.
+    fn a_mount_in_a_volume_stays_in_its_container(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let mut sandbox = volume.sandbox_bundle(POD);
         sandbox.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
@@ -192,7 +192,7 @@ on_each_delegate! {
         assert_eq!(volume.app(&sandbox).sh("ls /data/inner | wc -l"), "0");
     }
 
-    fn below_what_is_shared_with_the_host_no_volume_is_mounted(delegate: Delegate) {
+    fn a_volume_below_a_mount_shared_with_the_host_is_refused(delegate: Delegate) {
         for (with_sandbox, attach) in [(true, ATTACH[0]), (false, ATTACH[0]), (false, ATTACH[1])] {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
@@ -212,7 +212,7 @@ on_each_delegate! {
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
             assert!(sentence.starts_with(expected), "{sentence}");
 
-            // A link in the image leads there too.
+            // A link in the image can lead there, too.
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
             let app = volume.container(&linked);
@@ -223,41 +223,41 @@ on_each_delegate! {
             end([sandbox]);
             volume.device.wait_until_free(WAIT_TIMEOUT);
             let _ = volume.unstage().success();
-            drop(Held::of(&volume));
+            drop(AttachMount::of(&volume));
         }
     }
 
-    /// It can't be seen before the delegate has mounted: each volume's is taken back.
-    fn what_a_link_in_a_shared_directory_leads_out_is_taken_back(delegate: Delegate) {
+    /// The copies on the host can only be found after the delegate has mounted; then each is unmounted.
+    fn copies_through_a_link_into_a_shared_mount_are_unmounted(delegate: Delegate) {
         for option in [None, Some("rprivate")] {
-            let led = LedOut::new(delegate);
+            let led = LinkIntoShared::new(delegate);
             let options: Vec<&str> = ["rbind", "rw"].into_iter().chain(option).collect();
-            led.create_with(["a", "b"], &options);
+            led.assert_create_fails(["a", "b"], &options);
             led.put_away();
         }
     }
 
-    /// It hides the other one, and what is at that one's place then is of the upper volume.
-    fn where_one_volume_lies_over_another_both_are_taken_back(delegate: Delegate) {
+    /// The upper volume hides the lower one, whose mountpoint then belongs to the upper volume.
+    fn copies_of_overlapping_volumes_are_both_unmounted(delegate: Delegate) {
         for (inner, makes) in [
             ("a", "true"),
             ("a/inner", "true"),
             ("a/inner", "ln -s elsewhere /data/inner"),
             ("a/inner/deep", "touch /data/inner"),
         ] {
-            let led = LedOut::new(delegate);
+            let led = LinkIntoShared::new(delegate);
             let bundle = Bundle::plain(led.node.dir()).bind(&led.targets[1], "/data", &[]);
             let first = led.node.run(&bundle.write());
             let _ = first.sh(makes);
             end([first]);
-            led.create_with([inner, "a"], &["rbind", "rw"]);
+            led.assert_create_fails([inner, "a"], &["rbind", "rw"]);
             led.put_away();
         }
     }
 
-    /// Whoever mounted it would lose it with the copy.
-    fn a_copy_stays_where_something_else_is_mounted_on_it(delegate: Delegate) {
-        let led = LedOut::new(delegate);
+    /// Unmounting the copy would unmount the other program's mount, too.
+    fn a_copy_with_another_mount_on_it_stays(delegate: Delegate) {
+        let led = LinkIntoShared::new(delegate);
         let places = ["a", "b"];
         let directory = led.directory(places);
         let shared = Shared::new(&directory);
@@ -268,14 +268,14 @@ on_each_delegate! {
             if step.program == "crust-mount-hook publish" && !is_mounted {
                 let mut mount = Command::new("mount");
                 let _ = Run::of(mount.args(["-t", "tmpfs", "others"]).arg(&place)).success();
-                fs::write(place.join("file"), "of somebody else").unwrap();
+                fs::write(place.join("file"), "another program's").unwrap();
                 is_mounted = true;
             }
             false
         };
         let ended = steps::kill_when(&container.create_command(), hook_begins, |it| container.spawn(it));
         assert!(!ended.success && is_mounted);
-        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "of somebody else");
+        assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "another program's");
         let [a, b] = &led.devices;
         assert_ne!(a.host_mounts(), Vec::<String>::new());
         assert_eq!(b.host_mounts(), Vec::<String>::new(), "the other volume's copy is gone");
@@ -289,7 +289,7 @@ on_each_delegate! {
         led.put_away();
     }
 
-    fn what_somebody_else_has_mounted_stays(delegate: Delegate) {
+    fn an_earlier_mount_of_the_device_on_the_host_stays(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let directory = volume.dir().subdir("shared");
         let _shared = Shared::new(&directory);
@@ -307,8 +307,8 @@ on_each_delegate! {
         end([app, sandbox]);
     }
 
-    /// As runtimes write them beside a Bidirectional mount.
-    fn what_is_the_containers_own_may_hold_volumes(delegate: Delegate) {
+    /// Container engines add such mounts next to a Bidirectional one.
+    fn a_volume_below_a_private_mount_of_the_container_works(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let watcher = MountWatcher::start(volume.device.path());
         let tmpfs = json!({"destination": "/run", "type": "tmpfs", "source": "tmpfs", "options": ["rw", "nosuid"]});
@@ -323,7 +323,7 @@ on_each_delegate! {
         watcher.assert_never_mounted();
     }
 
-    fn a_volume_that_is_to_be_shared_with_the_host_is_refused(delegate: Delegate) {
+    fn a_volume_with_shared_propagation_is_refused(delegate: Delegate) {
         for mode in ["bind", "hook"] {
             let volume = StagedVolume::on(Node::with(delegate, &format!("mount_mode = {mode:?}")), &[]);
             let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rshared"]);
@@ -333,7 +333,7 @@ on_each_delegate! {
         }
     }
 
-    fn without_a_mount_namespace_nothing_is_mounted_on_the_host(delegate: Delegate) {
+    fn a_container_without_a_mount_namespace_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let watcher = MountWatcher::start(volume.device.path());
         let without = |mut bundle: Bundle| {
@@ -356,21 +356,21 @@ on_each_delegate! {
         let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
         let sandbox = volume.sandbox();
         let apps: Vec<Container> = (0..3).map(|_| volume.app(&sandbox)).collect();
-        let held = Held::of(&volume);
-        held.assert_once_and_private();
-        assert_eq!(fs::read_dir(&held.0).unwrap().count(), 0);
+        let attach = AttachMount::of(&volume);
+        attach.assert_once_and_private();
+        assert_eq!(fs::read_dir(&attach.0).unwrap().count(), 0);
         end(apps);
     }
 
-    fn two_first_creates_at_once_hold_the_attach_directory_once(delegate: Delegate) {
+    fn two_concurrent_first_creates_mount_attach_once(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
         let sandbox = volume.sandbox();
-        let held = Held::of(&volume);
+        let attach = AttachMount::of(&volume);
         let bundles = [(); 2].map(|()| volume.app_bundle(&sandbox).write());
-        // Long enough for the other one to see that the directory isn't mounted.
+        // Delays each create so long that the other one also sees the directory unmounted.
         let slowly = |create: Command| delay_at(&create, "move_mount", Duration::from_secs(1));
         let apps = create_at_once(&volume, bundles, slowly);
-        held.assert_once_and_private();
+        attach.assert_once_and_private();
         end(apps);
     }
 
@@ -378,7 +378,7 @@ on_each_delegate! {
         for (call, nth) in [("open_tree", 1), ("move_mount", 1), ("mount_setattr", 1)] {
             let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
             let sandbox = volume.sandbox();
-            let held = Held::of(&volume);
+            let attach = AttachMount::of(&volume);
             let bundle = volume.app_bundle(&sandbox).write();
             let killed = volume.container(&bundle);
             let step = Step::new("runcrust", call, nth);
@@ -386,21 +386,21 @@ on_each_delegate! {
             assert!(ended.killed, "{call} {nth}");
             drop(killed);
             let app = volume.run(&bundle);
-            held.assert_once_and_private();
+            attach.assert_once_and_private();
             end([app]);
         }
     }
 }
 
-/// A node with two volumes, and a directory that a container shares with the host.
-struct LedOut {
+/// A node with two volumes, and a container that mounts them through a link into a directory shared with the host.
+struct LinkIntoShared {
     delegate: Delegate,
     node: Node,
     devices: [LoopDevice; 2],
     targets: [PathBuf; 2],
 }
 
-impl LedOut {
+impl LinkIntoShared {
     fn new(delegate: Delegate) -> Self {
         let node = Node::new(delegate);
         let devices = [node.ext4(), node.ext4()];
@@ -413,7 +413,7 @@ impl LedOut {
         }
     }
 
-    /// The directory that is to be [`Shared`], with places for the volumes.
+    /// Creates the directory that becomes [`Shared`], with mountpoints for the volumes.
     fn directory(&self, places: [&str; 2]) -> PathBuf {
         let directory = self.node.dir().subdir("shared");
         for place in places {
@@ -422,8 +422,8 @@ impl LedOut {
         directory
     }
 
-    /// A container that has the volumes at places of the directory, by way of a link in another one, of
-    /// which the config says that it is the container's own.
+    /// Returns a container with the volumes at `places` of the directory. Their destinations in the config are below
+    /// another, private mount, in which a link leads to the shared one.
     fn container(&self, directory: &Path, places: [&str; 2], options: &[&str]) -> Container {
         let node = &self.node;
         let private = node.dir().subdir("private");
@@ -438,22 +438,22 @@ impl LedOut {
         node.container(&bundle.write())
     }
 
-    /// Creates such a container.
-    fn create_with(&self, places: [&str; 2], options: &[&str]) {
+    /// Creates the container, and asserts that this fails and leaves no mount of the volumes on the host.
+    fn assert_create_fails(&self, places: [&str; 2], options: &[&str]) {
         let directory = self.directory(places);
         let _shared = Shared::new(&directory);
         let failed = self
             .container(&directory, places, options)
             .create()
             .failure();
-        // crun keeps a hook's words to itself.
-        let is_told = |volume: &str| {
+        // crun does not pass on the standard error of a hook.
+        let is_named = |volume: &str| {
             failed
                 .stderr
                 .contains(&format!("volume {volume}: it was mounted on the host too"))
         };
-        let told = ["pv-1", "pv-2"].map(is_told);
-        assert_eq!(told, [self.delegate == Delegate::Runc; 2], "{failed}");
+        let named = ["pv-1", "pv-2"].map(is_named);
+        assert_eq!(named, [self.delegate == Delegate::Runc; 2], "{failed}");
         for device in &self.devices {
             assert_eq!(
                 device.host_mounts(),
@@ -463,7 +463,7 @@ impl LedOut {
         }
     }
 
-    /// Which shows that nothing holds them any more.
+    /// Unstages the volumes, which shows that nothing uses them any more.
     fn put_away(self) {
         for (device, target) in self.devices.iter().zip(&self.targets) {
             device.wait_until_free(WAIT_TIMEOUT);
@@ -472,10 +472,10 @@ impl LedOut {
     }
 }
 
-/// A node's attach directory, which a test has had mounted on itself.
-struct Held(PathBuf);
+/// A node's attach directory, mounted on itself with `attach = "bind"`. Unmounted when dropped.
+struct AttachMount(PathBuf);
 
-impl Held {
+impl AttachMount {
     fn of(node: &Node) -> Self {
         Self(node.handler().state_dir().join("attach"))
     }
@@ -483,16 +483,16 @@ impl Held {
     #[track_caller]
     fn assert_once_and_private(&self) {
         let mounts = host::mounts().into_iter();
-        let of_it: Vec<_> = mounts.filter(|mount| mount.point == self.0).collect();
-        let [mount] = of_it.as_slice() else {
-            panic!("not one mount: {of_it:?}");
+        let attached: Vec<_> = mounts.filter(|mount| mount.point == self.0).collect();
+        let [mount] = attached.as_slice() else {
+            panic!("not exactly one mount: {attached:?}");
         };
         assert!(!mount.line.contains("shared:"), "{}", mount.line);
         assert_eq!(host::mounts_below(&self.0), std::slice::from_ref(&self.0));
     }
 }
 
-impl Drop for Held {
+impl Drop for AttachMount {
     fn drop(&mut self) {
         let mut umount = Command::new("umount");
         let _ = Run::of(umount.args(["--recursive", "--lazy"]).arg(&self.0));

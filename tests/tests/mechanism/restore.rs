@@ -21,12 +21,12 @@ fn restore(container: &Container, images: &Path) -> Command {
 }
 
 on_each_delegate! {
-    fn a_restore_that_fails_in_the_delegate_leaves_the_volume_free(delegate: Delegate) {
+    fn a_restore_that_the_delegate_fails_frees_the_volume(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let container = volume.container(&bundle);
         let nothing = volume.dir().subdir("images");
-        // There is nothing to restore from: what fails is the delegate.
+        // The directory has no images, so the delegate fails.
         let failed = container.create_with(restore(&container, &nothing)).failure();
         let log = container.last_log_error().unwrap_or_default();
         assert!(!log.contains("volume pv-1") && !failed.stderr.contains("volume pv-1"), "{failed} {log}");
@@ -39,7 +39,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn where_a_hook_mounts_nothing_is_restored() {
+fn a_restore_in_hook_mode_is_refused_unchanged() {
     let volume = StagedVolume::on(super::hook::node(Delegate::Runc), &[]);
     let bundle = volume.plain_bundle().write();
     let before = bundle.config_bytes();
@@ -53,13 +53,19 @@ fn where_a_hook_mounts_nothing_is_restored() {
         error.starts_with("volume pv-1: no hook runs in a container that is restored"),
         "{error}"
     );
-    assert_eq!(bundle.config_bytes(), before, "nothing is changed");
+    assert_eq!(bundle.config_bytes(), before, "the config was changed");
 }
 
-/// A container of this bundle, with the volume at `/data`, goes into images and comes back.
+/// Runs a container of this bundle with the volume at `/data`, checkpoints and deletes it, calls `after_delete`, and
+/// restores it.
 #[track_caller]
-fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -> Container {
-    // criu saves no descriptors of files that are not in the container.
+fn checkpoint_and_restore(
+    node: &Node,
+    bundle: Bundle,
+    target: &Path,
+    after_delete: impl FnOnce(),
+) -> Container {
+    // criu cannot save descriptors of files outside of the container.
     let script = "exec </dev/null >/dev/null 2>&1
         i=0; while :; do i=$((i+1)); echo $i > /data/count; sleep 0.1; done";
     let bundle = bundle.bind(target, "/data", &[]).script(script);
@@ -80,7 +86,7 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
     ];
     let _ = Run::of(&mut container.command(&checkpoint)).success();
     let _ = container.delete_force();
-    gone();
+    after_delete();
     let _ = container
         .create_with(restore(&container, &images))
         .success();
@@ -91,15 +97,15 @@ fn comes_back(node: &Node, bundle: Bundle, target: &Path, gone: impl FnOnce()) -
     container
 }
 
-/// With runc: Debian 12's crun is built without criu, and Debian 13's loads libcriu.so.2, which the
-/// guest hasn't.
+/// Only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
 #[test]
-#[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
-fn a_container_comes_back_with_its_volume() {
+#[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
+fn a_restored_container_has_its_volume() {
     let volume = StagedVolume::new(Delegate::Runc);
-    let container = comes_back(&volume, Bundle::plain(volume.dir()), &volume.target, || {
-        volume.device.wait_until_free(WAIT_TIMEOUT);
-    });
+    let container =
+        checkpoint_and_restore(&volume, Bundle::plain(volume.dir()), &volume.target, || {
+            volume.device.wait_until_free(WAIT_TIMEOUT);
+        });
     let _ = volume.stats().success();
     let _ = volume.unstage().failure();
     end([container]);
@@ -108,18 +114,22 @@ fn a_container_comes_back_with_its_volume() {
 }
 
 #[test]
-#[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
-fn an_app_comes_back_into_its_pod_with_its_volume() {
+#[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
+fn a_restored_app_has_its_pods_volume() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let other = volume.app(&sandbox);
-    let app = comes_back(
+    let app = checkpoint_and_restore(
         &volume,
         volume.node.app_bundle(&sandbox),
         &volume.target,
         || {},
     );
     let _ = app.sh("echo x > /data/file");
-    assert_eq!(other.sh("cat /data/file"), "x", "the sandbox's own mount");
+    assert_eq!(
+        other.sh("cat /data/file"),
+        "x",
+        "the app does not use the sandbox's mount"
+    );
     end([other, sandbox]);
     let refused = volume.unstage().failure();
     assert!(refused.stderr.contains(app.id()), "{refused}");

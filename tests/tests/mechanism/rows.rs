@@ -1,16 +1,15 @@
-//! What sets the ways of mounting a volume apart (docs/adr/0010-mount-in-the-sandbox.md), a test a
-//! row: by the sandbox and a bind, and by a hook in the container, which does what it can and
-//! refuses the rest.
+//! The differences between the two ways of mounting a volume (docs/adr/0010-mount-in-the-sandbox.md), one test for each
+//! row of the table: in the sandbox with a bind mount, or by a hook in the container, which refuses what it cannot do.
 
 use std::fs;
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, StagedVolume, on_each_delegate};
 
-use super::hook::{self, failure_of, with_mountpoint};
+use super::hook::{self, log_of_failed_create, with_mountpoint};
 use super::{end, kill};
 
-/// Whether root in the container, with every capability, reads the volume's raw blocks.
+/// Returns whether root in the container, with all capabilities, can read the volume's raw device.
 fn reads_the_raw_device(container: &Container, device: &LoopDevice) -> bool {
     let (major, minor) = device.number().split_once(':').unwrap();
     let _ = container
@@ -31,7 +30,7 @@ fn nested(bundle: Bundle, node: &Node) -> Bundle {
 }
 
 on_each_delegate! {
-    fn raw_device_not_with_a_bind(delegate: Delegate) {
+    fn the_raw_device_is_unreadable_with_a_bind(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let bundle = bundle.bind(&volume.target, "/data", &[]).all_capabilities();
@@ -40,14 +39,14 @@ on_each_delegate! {
         }
     }
 
-    fn raw_device_with_a_hook(delegate: Delegate) {
+    fn the_raw_device_is_readable_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let bundle = volume.plain_bundle().all_capabilities();
         let container = volume.run(&with_mountpoint(bundle, "/data"));
-        assert!(reads_the_raw_device(&container, &volume.device), "the price of this form");
+        assert!(reads_the_raw_device(&container, &volume.device), "the documented drawback of hooks");
     }
 
-    fn mounts_nested_below_the_volume_are_seen_with_a_bind(delegate: Delegate) {
+    fn mounts_below_the_volume_are_visible_with_a_bind(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let container = volume.run(&nested(bundle.bind(&volume.target, "/data", &[]), &volume).write());
@@ -55,7 +54,7 @@ on_each_delegate! {
         }
     }
 
-    fn mounts_nested_below_the_volume_are_refused_with_a_hook(delegate: Delegate) {
+    fn mounts_below_the_volume_are_refused_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let bundle = nested(volume.plain_bundle(), &volume);
         let container = volume.container(&with_mountpoint(bundle, "/data"));
@@ -63,7 +62,7 @@ on_each_delegate! {
         assert!(error.contains("mount /data/inner is at or below /data"), "{error}");
     }
 
-    fn a_mountpoint_missing_in_a_read_only_rootfs_is_made(delegate: Delegate) {
+    fn a_mountpoint_missing_in_a_read_only_rootfs_is_created(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
             let bundle = bundle.bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
@@ -76,9 +75,9 @@ on_each_delegate! {
     fn a_missing_mountpoint_is_refused_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
         let plain = || Bundle::plain(volume.dir()).bind(&volume.target, "/missing/here", &[]).readonly_rootfs();
-        let log = failure_of(&volume, &volume.container(&plain().write()));
+        let log = log_of_failed_create(&volume, &volume.container(&plain().write()));
         assert!(log.contains("mount /missing/here: the container has no such"), "{log}");
-        // What is there can be mounted on, read-only or not.
+        // An existing mountpoint works, also in a read-only rootfs.
         let container = volume.run(&with_mountpoint(plain(), "/missing/here"));
         let _ = container.sh("echo x > /missing/here/file");
         let _ = container.exec(&["/bin/touch", "/x"]).failure();
@@ -99,19 +98,19 @@ on_each_delegate! {
         assert!(error.contains("in a user namespace a hook can't mount a device"), "{error}");
     }
 
-    fn one_superblock_a_pod_survives_restarts_with_a_bind(delegate: Delegate) {
+    fn a_pods_superblock_survives_restarts_with_a_bind(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let sandbox = volume.sandbox();
         let app = volume.app(&sandbox);
         let _ = app.sh("echo x > /data/file; chgrp 7 /data/file");
         kill(app.pid());
         let _ = app.delete_force();
-        assert!(!volume.device.is_free(), "the sandbox has it");
-        let again = volume.app(&sandbox);
-        assert_eq!(again.sh("stat -c %g /data/file"), "7", "nothing was done to it again");
+        assert!(!volume.device.is_free(), "the sandbox does not use the device");
+        let restarted = volume.app(&sandbox);
+        assert_eq!(restarted.sh("stat -c %g /data/file"), "7", "fsGroup was applied again");
     }
 
-    fn a_superblock_a_container_ends_with_it_with_a_hook(delegate: Delegate) {
+    fn a_superblock_ends_with_its_container_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &["--fs-group", "4242"]);
         let sandbox = volume.sandbox();
         let app = || volume.run(&with_mountpoint(volume.app_bundle(&sandbox), "/data"));
@@ -119,17 +118,17 @@ on_each_delegate! {
         let _ = first.sh("echo x > /data/file; chgrp 7 /data/file");
         end([first]);
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        let again = app();
-        assert_eq!(again.sh("cat /data/file; stat -c %g /data/file"), "x\n4242", "mounted and prepared anew");
+        let second = app();
+        assert_eq!(second.sh("cat /data/file; stat -c %g /data/file"), "x\n4242", "fsGroup was not applied again");
     }
 }
 
 #[test]
-#[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
-fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
+#[ignore = "needs crun 1.29 or newer, which mounts after pivot_root and Debian 12 lacks: CRUN=/path/to/crun"]
+fn mounting_after_pivot_root_is_refused_with_a_hook() {
     let volume = StagedVolume::on(hook::node(runcrust_tests::Delegate::Crun), &[]);
     let bundle = volume.plain_bundle();
-    let log = failure_of(
+    let log = log_of_failed_create(
         &volume,
         &volume.container(&with_mountpoint(bundle, "/data")),
     );
@@ -137,8 +136,8 @@ fn a_delegate_that_has_pivoted_already_is_refused_with_a_hook() {
 }
 
 #[test]
-#[ignore = "needs a crun that mounts after pivot_root (1.29 or newer), which Debian 12 hasn't: CRUN=/path/to/crun"]
-fn a_delegate_that_has_pivoted_already_is_fine_with_a_bind() {
+#[ignore = "needs crun 1.29 or newer, which mounts after pivot_root and Debian 12 lacks: CRUN=/path/to/crun"]
+fn mounting_after_pivot_root_works_with_a_bind() {
     let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Crun);
     let app = volume.app(&sandbox);
     let _ = app.sh("echo x > /data/file");

@@ -1,4 +1,4 @@
-//! Many containers of a pod that are created at the same time, before anything is mounted.
+//! Many containers of a pod created at the same time, before the volume is mounted.
 
 use std::cell::Cell;
 use std::fs;
@@ -14,15 +14,15 @@ use super::{create_at_once, end};
 
 const CONTAINERS: usize = 20;
 
-/// In the volume there are so many directories, with so many files in each.
+/// The number of directories in the volume, and of files in each.
 const DIRECTORIES: usize = 4;
 const FILES: usize = 25;
 
-/// With the root and `lost+found`.
+/// The number of files that fsGroup is applied to, including the root and `lost+found`.
 const ENTRIES: usize = DIRECTORIES * (1 + FILES) + 2;
 
 on_each_delegate! {
-    fn twenty_first_containers_share_a_superblock_and_a_walk(delegate: Delegate) {
+    fn concurrent_creates_share_one_superblock_and_walk(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, FILES, FILES));
@@ -35,13 +35,13 @@ on_each_delegate! {
             bundle.script(&script).write()
         });
         let (traces, number) = (node.dir().subdir("traces"), Cell::new(0));
-        let by = |create: Command| {
+        let trace = |create: Command| {
             number.set(number.get() + 1);
             traced(&create, "fsopen,fchownat", &traces.join(number.get().to_string()))
         };
-        let containers = create_at_once(&node, bundles, by);
+        let containers = create_at_once(&node, bundles, trace);
 
-        // What one of them did, no other one did.
+        // The numbers of such calls, of those creates that made any.
         let calls = |call: &str, word: &str| {
             let traces = fs::read_dir(&traces).unwrap();
             let made = traces.map(|trace| {
@@ -52,19 +52,19 @@ on_each_delegate! {
             made.sort_unstable();
             made
         };
-        assert_eq!(calls("fsopen(", "\"tmpfs\"").len(), CONTAINERS, "all of them are in the traces");
+        assert_eq!(calls("fsopen(", "\"tmpfs\"").len(), CONTAINERS, "not all creates were traced");
         assert_eq!(calls("fsopen(", "\"ext4\""), [1]);
-        // By descriptors; runc has one of its own, by a path.
+        // runcrust's calls, which are by descriptor; runc makes one of its own, by a path.
         assert_eq!(calls("fchownat(", "AT_EMPTY_PATH"), [ENTRIES]);
         let mounts = device.mounts_of(sandbox.pid());
         assert_eq!(mounts.len(), 1, "{mounts:?}");
 
-        let look = "stat -c '%d %g' /data; ls /data | grep -c app-";
+        let script = "stat -c '%d %g' /data; ls /data | grep -c app-";
         let seen = containers[0].sh("stat -c '%d' /data");
         let expected = format!("{seen} 4242\n{CONTAINERS}");
-        wait_until("all to have written", WAIT_TIMEOUT, || containers[0].sh(look) == expected);
+        wait_until("all to have written", WAIT_TIMEOUT, || containers[0].sh(script) == expected);
         for container in &containers {
-            assert_eq!(container.sh(look), expected, "the same file system, and all that was written");
+            assert_eq!(container.sh(script), expected, "not the same file system, or files are missing");
         }
         end(containers);
         end([sandbox]);

@@ -1,5 +1,4 @@
-//! Containers in user namespaces: the volume's files are shown with the container's ids, and keep
-//! on disk those that the workload sees.
+//! Containers in user namespaces: they see the volume's files with the ids that the files have on the device.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -21,13 +20,14 @@ fn plain(node: &Node, source: &Path) -> Bundle {
     bundle.user_namespace(FIRST, None)
 }
 
-/// What the container and the device have for owners of a file that its root makes.
+/// Creates a file as the container's root, gives it to 7:8, and returns the id mapping and the owners that the container
+/// sees.
 fn owners(container: &Container) -> String {
     let _ = container.sh("echo x > /data/own; chown 7:8 /data/own");
     container.sh("cat /proc/self/uid_map | tr -s ' '; stat -c '%u:%g' /data /data/own")
 }
 
-/// What the device has for owners of that file.
+/// Returns the owner and group of that file on the device.
 fn owners_on(device: &LoopDevice) -> (u32, u32) {
     with_mounted(device.path(), |root| {
         let file = fs::metadata(root.join("own")).unwrap();
@@ -36,7 +36,7 @@ fn owners_on(device: &LoopDevice) -> (u32, u32) {
 }
 
 on_each_delegate! {
-    fn root_in_a_user_namespace_owns_what_root_owns_in_the_volume(delegate: Delegate) {
+    fn root_in_a_user_namespace_sees_the_devices_ids(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let container = volume.run(&plain(&volume, &volume.target).write());
         let owners = owners(&container);
@@ -44,10 +44,10 @@ on_each_delegate! {
         assert_eq!(owners, expected);
         end([container]);
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        assert_eq!(owners_on(&volume.device), (7, 8), "the workload's own ids, whatever the host's are");
+        assert_eq!(owners_on(&volume.device), (7, 8), "the device has the host's ids");
     }
 
-    fn users_and_groups_have_mappings_of_their_own(delegate: Delegate) {
+    fn users_and_groups_have_separate_mappings(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let mut bundle = plain(&volume, &volume.target);
         bundle.spec_mut()["linux"]["gidMappings"][0]["hostID"] = json!(2 * FIRST);
@@ -58,7 +58,7 @@ on_each_delegate! {
         assert_eq!(owners_on(&volume.device), (7, 8));
     }
 
-    fn a_mount_with_mappings_of_its_own_is_the_delegates_to_map(delegate: Delegate) {
+    fn the_delegate_maps_a_mount_that_has_its_own_mappings(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let shifted = json!([{"containerID": 0, "hostID": FIRST + 10, "size": 5000}]);
         let mut bundle = plain(&volume, &volume.target);
@@ -68,7 +68,7 @@ on_each_delegate! {
         mount["gidMappings"] = shifted;
         let container = volume.run(&bundle.write());
         let owners = container.sh("stat -c %u:%g /data");
-        // runc maps no mounts before 1.2: the host's ids are nobody's in the container.
+        // runc maps no mounts before 1.2: the host's ids are then unmapped in the container.
         let unmapped = delegate == Delegate::Runc && owners == "65534:65534";
         assert!(owners == "10:4252" || unmapped, "{owners}");
         end([container]);
@@ -93,25 +93,25 @@ on_each_delegate! {
         let _ = two.exec(&["/bin/touch", "/ro/x"]).failure();
         assert_eq!(one.sh("cat /data/sub/file"), "sub");
         assert_eq!(two.sh("stat -c %u:%g /ro/own"), "7:8");
-        // Root there isn't the host's root: it can't even see into the sandbox's place.
-        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "nothing stands on the host");
+        // Root in the user namespace cannot look into the sandbox's directory of volumes.
+        assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "files are left on the host");
         end([one, two, sandbox]);
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
     }
 
-    fn a_user_namespace_that_is_the_hosts_changes_nothing(delegate: Delegate) {
+    fn the_hosts_user_namespace_fails_in_the_delegate(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mut bundle = volume.app_bundle(&sandbox);
         let own = json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
-        // The delegates themselves can't join the namespace they are in; runcrust has no say there.
+        // The delegates cannot join the namespace that they are in. runcrust does not refuse it.
         let app = volume.container(&bundle.write());
         let error = app.expect_refusal();
         assert!(!error.contains("volume pv-1"), "{error}");
     }
 
-    fn mappings_that_no_kernel_takes_are_named(delegate: Delegate) {
+    fn invalid_mappings_are_named_in_the_error(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let mut bundle = plain(&volume, &volume.target);
         let range = json!({"containerID": 0, "hostID": 5, "size": 10});

@@ -1,4 +1,4 @@
-//! What is wrong with a request, and what runcrust says of itself.
+//! Invalid requests, node errors that concern every subcommand, and `--help`.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -6,10 +6,10 @@ use std::os::unix::fs::{PermissionsExt, chown};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, LoopDevice, Node, StagedVolume};
 
-use crate::answer::{assert_done, assert_error};
+use crate::output::{assert_done, assert_error};
 
 #[test]
-fn requests_that_mean_nothing_are_invalid_arguments() {
+fn invalid_arguments_are_named() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let (device, image) = (utf8(device.path()), utf8(device.file()));
     let target = node.target("pod-a", "pv-1");
@@ -20,17 +20,17 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
         let all = all.chain(good).chain(more.iter().copied());
         all.map(str::to_owned).collect()
     };
-    let of = |all: &[&str]| -> Vec<String> { all.iter().map(|&text| text.to_owned()).collect() };
+    let all = |all: &[&str]| -> Vec<String> { all.iter().map(|&text| text.to_owned()).collect() };
     let cases: Vec<(Vec<String>, &str)> = vec![
-        (of(&[]), ""),
-        (of(&["mount", target]), "mount"),
-        (of(&["stage"]), "--device"),
-        (of(&["stage", target, "--device", device]), "--fstype"),
-        (of(&["stage", target, "--fstype", "ext4"]), "--device"),
-        (of(&["unstage"]), "TARGET_PATH"),
-        (of(&["stats"]), "TARGET_PATH"),
-        (of(&["stats", target, "--force"]), "--force"),
-        (of(&["unstage", target, target]), target),
+        (all(&[]), ""),
+        (all(&["mount", target]), "mount"),
+        (all(&["stage"]), "--device"),
+        (all(&["stage", target, "--device", device]), "--fstype"),
+        (all(&["stage", target, "--fstype", "ext4"]), "--device"),
+        (all(&["unstage"]), "TARGET_PATH"),
+        (all(&["stats"]), "TARGET_PATH"),
+        (all(&["stats", target, "--force"]), "--force"),
+        (all(&["unstage", target, target]), target),
         (with(&["--no-such-flag"]), "--no-such-flag"),
         (with(&["--fs-group", "-1"]), "-1"),
         (with(&["--fs-group", "4294967295"]), "4294967295"),
@@ -58,15 +58,15 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
         ),
         (with(&["--option", "ro=1"]), "ro"),
         (
-            of(&["stage", target, "--device", "loop0", "--fstype", "ext4"]),
+            all(&["stage", target, "--device", "loop0", "--fstype", "ext4"]),
             "loop0",
         ),
         (
-            of(&["stage", target, "--device", image, "--fstype", "ext4"]),
+            all(&["stage", target, "--device", image, "--fstype", "ext4"]),
             "not a block device",
         ),
         (
-            of(&[
+            all(&[
                 "stage",
                 target,
                 "--device",
@@ -77,11 +77,11 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
             "/dev/no-such",
         ),
         (
-            of(&["stage", target, "--device", device, "--fstype", "vfat"]),
+            all(&["stage", target, "--device", device, "--fstype", "vfat"]),
             "vfat",
         ),
         (
-            of(&["stage", target, "--device", device, "--fstype", "../ext4"]),
+            all(&["stage", target, "--device", device, "--fstype", "../ext4"]),
             "fstype",
         ),
     ];
@@ -111,7 +111,7 @@ fn requests_that_mean_nothing_are_invalid_arguments() {
 }
 
 #[test]
-fn a_node_that_is_not_in_order_is_internal() {
+fn an_unsafe_node_fails_every_subcommand_with_internal() {
     let volume = StagedVolume::new(Delegate::Runc);
     let verbs = || {
         [
@@ -147,7 +147,7 @@ fn a_node_that_is_not_in_order_is_internal() {
 }
 
 #[test]
-fn the_verbs_need_no_delegate() {
+fn the_subcommands_need_no_delegate() {
     let node = Node::new(Delegate::Runc);
     let device = LoopDevice::ext4(node.dir(), 16);
     let file = node.handler().configuration();
@@ -163,7 +163,7 @@ fn the_verbs_need_no_delegate() {
 }
 
 #[test]
-fn help_and_version_are_for_people() {
+fn help_names_every_subcommand_and_flag() {
     let node = Node::new(Delegate::Runc);
     let help = node.handler().crust(&["--help"]).success();
     for verb in ["stage", "unstage", "stats", "resize"] {
@@ -183,7 +183,7 @@ fn help_and_version_are_for_people() {
         "--access-mode",
         "--device-node",
     ] {
-        assert!(stage.contains(flag), "{flag} isn't in {stage}");
+        assert!(stage.contains(flag), "{flag} is missing in {stage}");
     }
     let version = node.handler().crust(&["--version"]).success().stdout;
     assert!(version.starts_with("runcrust"), "{version}");

@@ -1,4 +1,4 @@
-//! `stats` of volumes that aren't well.
+//! `stats` of unhealthy volumes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 
 #[track_caller]
 fn stats(node: &Node, target: &Path) -> Value {
-    answer(node.stats(target))
+    parse(node.stats(target))
 }
 
 #[track_caller]
-fn answer(run: Run) -> Value {
+fn parse(run: Run) -> Value {
     let run = run.success();
     assert_eq!(run.stderr, "");
     serde_json::from_str(&run.stdout).expect("JSON")
 }
 
-/// The message of a volume that is abnormal, and names these.
+/// Asserts that the volume is abnormal, with a message that has a hint and contains all of `names`.
 #[track_caller]
 fn assert_abnormal(answer: &Value, names: &[&str]) {
     let condition = &answer["volume_condition"];
@@ -39,12 +39,12 @@ fn assert_abnormal(answer: &Value, names: &[&str]) {
 }
 
 #[track_caller]
-fn assert_well(answer: &Value) {
-    let well = json!({"abnormal": false, "message": ""});
-    assert_eq!(answer["volume_condition"], well, "{answer}");
+fn assert_normal(answer: &Value) {
+    let normal = json!({"abnormal": false, "message": ""});
+    assert_eq!(answer["volume_condition"], normal, "{answer}");
 }
 
-/// The volume's root as the sandbox has it.
+/// Returns the path of the volume's root in the sandbox.
 fn root(node: &Node, sandbox: &Container, target: &Path) -> PathBuf {
     let digest = node.entry(target);
     let digest = digest.file_name().expect("a digest");
@@ -52,17 +52,20 @@ fn root(node: &Node, sandbox: &Container, target: &Path) -> PathBuf {
     Path::new(&crust).join(digest)
 }
 
-/// `XFS_IOC_GOINGDOWN`: nothing is written to the device any more, nor read from it.
+/// Shuts the file system down (`XFS_IOC_GOINGDOWN`): its device is neither written nor read after that.
 fn shut_down(root: &Path) {
     let mut xfs_io = Command::new("xfs_io");
     let _ = Run::of(xfs_io.args(["-x", "-r", "-c", "shutdown"]).arg(root)).success();
 }
 
-/// The device's line in the sandbox's mountinfo.
-fn shown(sandbox: &Container, device: &LoopDevice) -> String {
+/// Returns the device's line in the sandbox's mountinfo.
+fn mountinfo_line(sandbox: &Container, device: &LoopDevice) -> String {
     let mounts = host::mounts_of(sandbox.pid());
     let mount = mounts.iter().find(|mount| mount.device == device.number());
-    mount.expect("the sandbox has it").line.clone()
+    mount
+        .expect("a mount of the device in the sandbox")
+        .line
+        .clone()
 }
 
 fn loop_with(node: &Node, fstype: &'static str) -> LoopDevice {
@@ -71,20 +74,20 @@ fn loop_with(node: &Node, fstype: &'static str) -> LoopDevice {
 }
 
 on_each_delegate! {
-    fn every_file_system_that_is_well_is_called_well(delegate: Delegate) {
+    fn every_healthy_file_system_is_normal(delegate: Delegate) {
         let node = Node::new(delegate);
         for fstype in ["ext4", "xfs", "btrfs"] {
             let device = loop_with(&node, fstype);
             let target = node.stage(fstype, "pv-1", &device, &[]);
             let sandbox = node.sandbox(fstype);
             let app = node.app(&sandbox, &target, "/data");
-            let of_sandbox = stats(&node, &target);
-            assert_well(&of_sandbox);
+            let sandbox_stats = stats(&node, &target);
+            assert_normal(&sandbox_stats);
             process::kill_now(sandbox.pid());
             wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
-            let of_app = stats(&node, &target);
-            assert_eq!(of_app, of_sandbox, "{fstype}");
-            let bytes = of_app["usage"][0]["total"].as_u64().expect("a number");
+            let app_stats = stats(&node, &target);
+            assert_eq!(app_stats, sandbox_stats, "{fstype}");
+            let bytes = app_stats["usage"][0]["total"].as_u64().expect("a number");
             let seen = app.sh("stat -f -c '%S %b' /data");
             let seen: u64 = seen.split(' ').map(|word| word.parse::<u64>().unwrap()).product();
             assert_eq!(bytes, seen, "{fstype}");
@@ -94,14 +97,14 @@ on_each_delegate! {
     fn a_file_system_with_errors_is_abnormal(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--option", "errors=continue"]);
         let _sandbox = volume.sandbox();
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
         for recorded in ["recorded an error", "recorded 2 errors"] {
             volume.device.fail_ext4();
-            // The kernel counts a moment later.
+            // The kernel counts the error a moment later.
             wait_until("the error to count", WAIT_TIMEOUT, || {
-                answer(volume.stats()).to_string().contains(recorded)
+                parse(volume.stats()).to_string().contains(recorded)
             });
-            assert_abnormal(&answer(volume.stats()), &[recorded, "e2fsck"]);
+            assert_abnormal(&parse(volume.stats()), &[recorded, "e2fsck"]);
         }
     }
 
@@ -113,25 +116,25 @@ on_each_delegate! {
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         wait_until("the error to count", WAIT_TIMEOUT, || {
-            answer(volume.stats())["volume_condition"]["abnormal"] == json!(true)
+            parse(volume.stats())["volume_condition"]["abnormal"] == json!(true)
         });
-        let answer = answer(volume.stats());
+        let answer = parse(volume.stats());
         assert_abnormal(&answer, &["e2fsck"]);
-        // Kernels tell it of the superblock (before about 6.12), by a word of its own (6.15), or
-        // by nothing but the errors.
-        let line = shown(&sandbox, &volume.device);
-        let told = line.contains("emergency_ro") || line.contains(" ro,");
-        assert_eq!(answer.to_string().contains("read-only"), told, "{answer}: {line}");
+        // Kernels before about 6.12 show the superblock as ro, those since 6.15 as emergency_ro; between them only the
+        // errors show it.
+        let line = mountinfo_line(&sandbox, &volume.device);
+        let is_shown = line.contains("emergency_ro") || line.contains(" ro,");
+        assert_eq!(answer.to_string().contains("read-only"), is_shown, "{answer}: {line}");
     }
 
-    fn a_volume_that_was_staged_read_only_is_as_it_should_be(delegate: Delegate) {
+    fn a_volume_staged_read_only_is_normal(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--read-only"]);
         let _sandbox = volume.sandbox();
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
     }
 
-    /// The mount is read-only, not the file system.
-    fn a_container_that_sees_the_volume_read_only_is_no_symptom(delegate: Delegate) {
+    /// Only the container's mount is read-only, not the file system.
+    fn a_read_only_mount_of_a_container_is_normal(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
         let app = volume.run(&bundle.write());
@@ -139,22 +142,22 @@ on_each_delegate! {
         wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         let refused = app.exec(&["/bin/touch", "/data/file"]).failure();
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
     }
 
-    fn an_xfs_that_was_shut_down_is_abnormal_and_reports_usage(delegate: Delegate) {
+    fn a_shut_down_xfs_is_abnormal_and_reports_usage(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = loop_with(&node, "xfs");
         let target = node.stage("pod-a", "pv-1", &device, &[]);
         let sandbox = node.sandbox("pod-a");
         let app = node.app(&sandbox, &target, "/data");
         let before = stats(&node, &target);
-        assert_well(&before);
+        assert_normal(&before);
         shut_down(&root(&node, &sandbox, &target));
         let after = stats(&node, &target);
         assert_abnormal(&after, &["EIO", "xfs_repair"]);
         assert_eq!(after["usage"][0]["total"], before["usage"][0]["total"]);
-        // Nothing that is created now gets it, nor another pod; each is told what to do.
+        // Neither a new container of the pod nor another pod gets the volume, and each error says what to do.
         for source in [target.clone(), target.join("sub")] {
             let bundle = node.app_bundle(&sandbox).bind(&source, "/data", &[]);
             let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
@@ -169,50 +172,50 @@ on_each_delegate! {
         assert!(app.is_alive());
     }
 
-    /// The kernel has made it so, and nothing is wrong.
-    fn a_file_system_that_is_read_only_by_its_nature_is_well(delegate: Delegate) {
+    /// The kernel mounts such a file system read-only, but nothing is wrong with it.
+    fn a_file_system_with_the_read_only_feature_is_normal(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _ = Run::of(Command::new("tune2fs").args(["-O", "read-only"]).arg(device.path())).success();
-        // fsGroup is left out, as kubelet leaves it out.
+        // fsGroup is not applied to a read-only file system, as in kubelet.
         let first = Pod::new(&node, "pod-a", &device, &["--fs-group", "2000"]);
         let second = Pod::new(&node, "pod-b", &device, &["--fs-group", "3000"]);
         for pod in [&first, &second] {
             let app = pod.app();
             assert_eq!(app.sh("stat -c %g /data"), "0");
-            assert_well(&stats(&node, &pod.target));
+            assert_normal(&stats(&node, &pod.target));
             app.end();
         }
     }
 
-    /// It answers nearly everything from memory; since Linux 6.15 the kernel shows it.
-    fn an_ext4_that_was_shut_down_is_abnormal_where_it_shows(delegate: Delegate) {
+    /// A shut down ext4 answers nearly everything from memory; only Linux 6.15 and newer show the shutdown.
+    fn a_shut_down_ext4_is_abnormal_if_the_kernel_shows_it(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         shut_down(&root(&volume, &sandbox, &volume.target));
-        let answer = answer(volume.stats());
-        let line = shown(&sandbox, &volume.device);
-        let told = line.contains(",shutdown");
-        assert_eq!(answer.to_string().contains("was shut down"), told, "{answer}: {line}");
+        let answer = parse(volume.stats());
+        let line = mountinfo_line(&sandbox, &volume.device);
+        let is_shown = line.contains(",shutdown");
+        assert_eq!(answer.to_string().contains("was shut down"), is_shown, "{answer}: {line}");
         assert!(answer["usage"][0]["total"].as_u64().expect("a number") > 0);
     }
 
     fn files_in_the_host_directory_are_abnormal(delegate: Delegate) {
         let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
-        // containerd and kubelet make a subPath's directories there.
+        // containerd and kubelet create a subPath's directories there; these are normal.
         fs::create_dir_all(volume.target.join("sub/deep")).unwrap();
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
         let names = [utf8(&volume.target), "another runtime handler", "move"];
         fs::write(volume.target.join("sub/deep/file"), "").unwrap();
-        assert_abnormal(&answer(volume.stats()), &names);
+        assert_abnormal(&parse(volume.stats()), &names);
         fs::remove_file(volume.target.join("sub/deep/file")).unwrap();
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
         symlink("/", volume.target.join("sub/link")).unwrap();
-        assert_abnormal(&answer(volume.stats()), &names);
+        assert_abnormal(&parse(volume.stats()), &names);
         fs::remove_dir_all(&volume.target).unwrap();
-        assert_well(&answer(volume.stats()));
+        assert_normal(&parse(volume.stats()));
     }
 
-    /// An ordinary volume's files, not those of a pod that went astray.
-    fn a_mount_in_the_host_directorys_place_is_not_looked_into(delegate: Delegate) {
+    /// What is mounted there are an ordinary volume's files, not data that missed the volume.
+    fn a_mount_on_the_host_directory_is_not_searched(delegate: Delegate) {
         let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         let elsewhere = volume.dir().subdir("elsewhere");
         fs::write(elsewhere.join("file"), "").unwrap();
@@ -220,6 +223,6 @@ on_each_delegate! {
         let run = volume.stats();
         let umount = Run::of(Command::new("umount").arg(&volume.target));
         let _ = (mount.success(), umount.success());
-        assert_well(&answer(run));
+        assert_normal(&parse(run));
     }
 }

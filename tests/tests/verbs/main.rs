@@ -1,11 +1,11 @@
-//! `runcrust crust …`: what a CSI driver's node plugin, or a person, calls.
+//! `runcrust crust …`: the subcommands that the node plugin of a CSI driver, or a person, calls.
 //!
-//! Success is exit 0 and one JSON object on standard output; failure is another exit, nothing on
-//! standard output and one line of JSON on standard error.
+//! A success exits with 0 and prints one JSON object on standard output. A failure exits with another code and prints
+//! nothing on standard output and one line of JSON on standard error.
 
-mod answer;
 mod arguments;
 mod health;
+mod output;
 mod paths;
 mod resize;
 mod stage;

@@ -1,4 +1,4 @@
-//! One directory by several paths: whatever path a call names it by, it is the same volume.
+//! A volume keeps its identity when calls name its directory by different paths.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,9 +10,9 @@ use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, Run, refusal};
 use serde_json::Value;
 
-use crate::answer::{assert_done, assert_error};
+use crate::output::{assert_done, assert_error};
 
-/// A node with a directory that three paths lead to.
+/// A node with a directory, and two symbolic links to its parent.
 struct Scene {
     node: Node,
     real: PathBuf,
@@ -36,19 +36,19 @@ impl Scene {
         }
     }
 
-    /// Pairs of the paths: what the volume is staged by, and what it is named by afterwards.
+    /// Returns pairs of paths of the directory: the path to stage the volume by, and the path to name it by later.
     fn pairs(&self) -> Vec<(PathBuf, PathBuf)> {
         let (real, [one, two]) = (self.real.clone(), self.links.clone());
-        let of_the_process = |path: &Path| Path::new("/proc/self/root").join(&utf8(path)[1..]);
+        let through_proc = |path: &Path| Path::new("/proc/self/root").join(&utf8(path)[1..]);
         vec![
             (real.clone(), one.clone()),
             (one.clone(), real),
             (one.clone(), two),
-            (one.clone(), of_the_process(&one)),
+            (one.clone(), through_proc(&one)),
         ]
     }
 
-    /// All files of the crust directory, by their names.
+    /// Returns the files of all entries, by path.
     fn entries(&self) -> BTreeMap<PathBuf, Vec<u8>> {
         let mut files = BTreeMap::new();
         for entry in fs::read_dir(self.node.handler().crust_root()).unwrap() {
@@ -64,23 +64,24 @@ impl Scene {
         self.node.try_stage(target, device.path(), &[])
     }
 
-    /// Runs a container with the volume as containerd does, which resolves sources.
+    /// Runs a script in a container with the volume. The mount's source is resolved, as containerd does. Returns the
+    /// output.
     fn run(&self, script: &str) -> String {
         let bundle = Bundle::plain(self.node.dir()).bind(&self.real, "/data", &[]);
         let app = self.node.run(&bundle.write());
-        let said = app.sh(script);
-        ended(&app);
-        said
+        let output = app.sh(script);
+        end_and_remove_bundle(&app);
+        output
     }
 }
 
-/// Ends a container and removes its bundle, whose record goes with the next unstage.
-fn ended(app: &Container) {
+/// Ends a container and removes its bundle, so that the next unstage removes its record.
+fn end_and_remove_bundle(app: &Container) {
     app.end();
     fs::remove_dir_all(app.bundle()).unwrap();
 }
 
-/// Reads the device of every entry; whatever the paths are, there is one volume.
+/// Returns the device in each entry.
 fn devices(entries: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<String> {
     let infos = entries
         .iter()
@@ -93,7 +94,7 @@ fn devices(entries: &BTreeMap<PathBuf, Vec<u8>>) -> Vec<String> {
 }
 
 #[test]
-fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
+fn a_volume_in_use_is_kept_under_every_path() {
     let scene = Scene::new();
     let (device, other) = (scene.node.ext4(), scene.node.ext4());
     for (staged, named) in scene.pairs() {
@@ -124,7 +125,7 @@ fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
         let inspected = scene.node.handler().crust(&["inspect", utf8(&named)]);
         assert!(inspected.success().stdout.contains(utf8(&staged)), "{case}");
         assert_eq!(app.sh("cat /data/file"), "on", "{case}");
-        ended(&app);
+        end_and_remove_bundle(&app);
 
         scene.node.assert_released();
         device.wait_until_free(WAIT_TIMEOUT);
@@ -141,9 +142,9 @@ fn a_volume_in_use_is_kept_by_whichever_path_it_is_named() {
     }
 }
 
-/// The directory of a volume stays known: a source below it is refused, and not the host's directory.
+/// Otherwise a source below the volume's directory would be passed through, and show the host's directory.
 #[test]
-fn a_failed_stage_leaves_the_volume_known_by_other_paths() {
+fn a_failed_stage_keeps_the_volume_under_other_paths() {
     let scene = Scene::new();
     let device = scene.node.ext4();
     for (staged, named) in scene.pairs() {
@@ -161,9 +162,9 @@ fn a_failed_stage_leaves_the_volume_known_by_other_paths() {
     }
 }
 
-/// Two links lead to two directories, each of which has a volume; then one is made to lead where the other does.
+/// Two links lead to two directories with a volume each; then one link is changed to lead to the other's directory.
 #[test]
-fn a_link_that_is_changed_gives_no_volume_the_entry_of_another() {
+fn a_changed_link_gives_no_volume_the_entry_of_another() {
     let scene = Scene::new();
     let (device, other) = (scene.node.ext4(), scene.node.ext4());
     let [one, two] = &scene.links;
@@ -179,11 +180,11 @@ fn a_link_that_is_changed_gives_no_volume_the_entry_of_another() {
     assert_done(scene.stage(two, &other));
     relink(scene.real.parent().unwrap());
     let first = |entries: BTreeMap<PathBuf, Vec<u8>>| -> BTreeMap<PathBuf, Vec<u8>> {
-        let own = [one, &scene.real].map(|path| scene.node.entry(path));
-        let is_own = |path: &PathBuf| own.iter().any(|entry| path.starts_with(entry));
+        let mine = [one, &scene.real].map(|path| scene.node.entry(path));
+        let is_mine = |path: &PathBuf| mine.iter().any(|entry| path.starts_with(entry));
         entries
             .into_iter()
-            .filter(|(path, _)| is_own(path))
+            .filter(|(path, _)| is_mine(path))
             .collect()
     };
     let before = first(scene.entries());
@@ -194,13 +195,13 @@ fn a_link_that_is_changed_gives_no_volume_the_entry_of_another() {
     assert_eq!(first(scene.entries()), before);
     assert_eq!(scene.run("ls /data"), "lost+found");
     device.wait_until_free(WAIT_TIMEOUT);
-    // Now it is a path of the first volume.
+    // Now the second link is a path of the first volume.
     assert_done(scene.node.unstage(two));
     assert!(first(scene.entries()).is_empty());
 }
 
 #[test]
-fn calls_by_several_paths_at_once_take_turns() {
+fn concurrent_calls_by_several_paths_are_serialized() {
     let scene = Scene::new();
     let device = scene.node.ext4();
     let [one, two] = &scene.links;

@@ -1,4 +1,4 @@
-//! `resize`: a volume grows to its device's size, under the pods that use it or before they do.
+//! `resize`: growing a volume to the size of its device, while pods use it or before they do.
 
 mod in_use;
 mod limits;
@@ -11,8 +11,7 @@ use serde_json::Value;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// A device with an empty file system of a usual size: `mkfs.xfs` makes none below 300 MiB, and
-/// btrfs grows from 256 MiB on.
+/// Creates a device with an empty file system. `mkfs.xfs` refuses less than 300 MiB, and btrfs only grows from 256 MiB on.
 fn device(node: &Node, fstype: &'static str) -> LoopDevice {
     let mebibytes = match fstype {
         "xfs" => 320,
@@ -22,20 +21,20 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
     LoopDevice::formatted(node.dir(), fstype, mebibytes)
 }
 
-/// Stages a volume with such a device.
+/// Stages a volume on such a device.
 #[track_caller]
-fn staged(delegate: Delegate, fstype: &'static str) -> StagedVolume {
+fn stage_new(delegate: Delegate, fstype: &'static str) -> StagedVolume {
     let node = Node::new(delegate);
     let device = device(&node, fstype);
     StagedVolume::of(node, device, &[])
 }
 
-/// The size of the device's file.
-fn size(device: &LoopDevice) -> u64 {
+/// Returns the size of the device's backing file in bytes.
+fn device_size(device: &LoopDevice) -> u64 {
     device.file().metadata().expect("stat").len()
 }
 
-/// The only thing that an answer tells.
+/// Asserts that the capacity is the only output, and returns it in bytes.
 #[track_caller]
 fn capacity(run: Run) -> u64 {
     let run = run.success();
@@ -46,15 +45,15 @@ fn capacity(run: Run) -> u64 {
     capacity
 }
 
-/// What statfs says in the container: all blocks that files can have, in bytes.
+/// Returns the size in bytes that statfs reports in the container.
 #[track_caller]
-fn seen(app: &Container, at: &str) -> u64 {
+fn size_in_container(app: &Container, at: &str) -> u64 {
     let text = app.sh(&format!("stat -f -c '%S %b' {at}"));
     let numbers: Vec<u64> = text.split(' ').map(|word| word.parse().unwrap()).collect();
     numbers.iter().product()
 }
 
-/// Whether an entry has a `resize.json`.
+/// Returns whether an entry has a `resize.json`.
 fn is_recorded(entry: &Path) -> bool {
     entry.join("resize.json").exists()
 }

@@ -1,4 +1,4 @@
-//! `stage`: what is written, and when nothing may be.
+//! `stage`: what it writes, and when it refuses.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -9,14 +9,14 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, Node, StagedVolume, on_each_delegate};
 use serde_json::{Value, json};
 
-use crate::answer::{assert_done, assert_error};
+use crate::output::{assert_done, assert_error};
 
 fn info(node: &Node, target: &Path) -> Value {
     let bytes = fs::read(node.entry(target).join("mountInfo.json")).expect("mountInfo.json");
     serde_json::from_slice(&bytes).expect("JSON")
 }
 
-/// Where a file is and when it was last touched; directories too.
+/// Returns path, inode, ctime and content of a directory and of each file in it, to detect any change.
 fn identities(directory: &Path) -> Vec<(PathBuf, u64, i64, i64, Vec<u8>)> {
     let mut paths = vec![directory.to_owned()];
     let entries = fs::read_dir(directory).expect("a directory");
@@ -31,7 +31,7 @@ fn identities(directory: &Path) -> Vec<(PathBuf, u64, i64, i64, Vec<u8>)> {
 }
 
 #[test]
-fn an_entry_holds_what_was_staged_and_is_roots_alone() {
+fn an_entry_holds_the_arguments_and_belongs_to_root() {
     let volume = StagedVolume::with(
         Delegate::Runc,
         &[
@@ -88,14 +88,14 @@ fn an_entry_holds_what_was_staged_and_is_roots_alone() {
     assert_eq!(
         entries,
         [entry],
-        "one layer, and nothing left of the making"
+        "other files are left in the crust directory"
     );
     assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     assert!(volume.device.is_free());
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_written() {
+fn optional_fields_are_left_out() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.stage("pod-a", "pv-1", &device, &[]);
     let expected = json!({
@@ -113,7 +113,7 @@ fn what_was_not_asked_for_is_not_written() {
 }
 
 #[test]
-fn every_spelling_of_a_target_path_is_one_volume() {
+fn a_target_path_is_normalized() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.target("pod-a", "pv-1");
     let spelled = format!("/{}/./", target.display());
@@ -126,9 +126,9 @@ fn every_spelling_of_a_target_path_is_one_volume() {
     assert!(!node.entry(&target).exists());
 }
 
-/// kubelet publishes before the pod's directories are all there, and a driver makes the last one.
+/// kubelet publishes before it has created all of the pod's directories, and the driver creates the last one.
 #[test]
-fn a_target_path_need_not_exist_and_is_not_made() {
+fn a_target_path_need_not_exist_and_is_not_created() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.handler().target_path("pod-a", "pv-1");
     assert_done(node.try_stage(&target, device.path(), &[]));
@@ -140,7 +140,7 @@ fn a_target_path_need_not_exist_and_is_not_made() {
 }
 
 #[test]
-fn a_device_is_kept_by_the_name_that_was_given() {
+fn a_device_is_recorded_by_the_given_path() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let by_id = node.dir().join("by-id");
     symlink(device.path(), &by_id).unwrap();
@@ -150,7 +150,7 @@ fn a_device_is_kept_by_the_name_that_was_given() {
 }
 
 #[test]
-fn other_content_of_an_unused_volume_replaces_what_was_there() {
+fn staging_an_unused_volume_anew_replaces_its_entry() {
     let node = Node::new(Delegate::Runc);
     let (old, new) = (node.ext4(), node.ext4());
     let target = node.stage(
@@ -168,7 +168,7 @@ fn other_content_of_an_unused_volume_replaces_what_was_there() {
         "metadata": {"targetPath": target, "readOnly": true, "diskSeq": new.disk_seq()},
     });
     assert_eq!(info(&node, &target), expected);
-    // A request that is refused replaces nothing.
+    // A refused request replaces nothing.
     let before = identities(&node.entry(&target));
     let run = node.try_stage(&target, old.path(), &["--option", "bind"]);
     assert_error(run, "INVALID_ARGUMENT", &["bind"]);
@@ -176,7 +176,7 @@ fn other_content_of_an_unused_volume_replaces_what_was_there() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_staged_again() {
+fn staging_replaces_an_unreadable_entry() {
     let volume = StagedVolume::new(Delegate::Runc);
     let file = volume.entry().join("mountInfo.json");
     let good = fs::read(&file).unwrap();
@@ -191,7 +191,7 @@ fn an_entry_that_cannot_be_read_is_staged_again() {
 }
 
 #[test]
-fn many_at_once_leave_whole_entries() {
+fn concurrent_stages_leave_complete_entries() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let targets: Vec<PathBuf> = (0..4)
         .map(|index| node.target("pod-a", &format!("pv-{index}")))
@@ -240,7 +240,7 @@ fn a_volume_behind_a_link_is_staged_under_both_paths() {
 }
 
 on_each_delegate! {
-    fn the_same_again_touches_nothing_while_the_volume_is_in_use(delegate: Delegate) {
+    fn staging_the_same_again_changes_nothing(delegate: Delegate) {
         let options = ["--fs-group", "5", "--option", "noatime"];
         let volume = StagedVolume::with(delegate, &options);
         let unused = identities(&volume.entry());
@@ -255,7 +255,7 @@ on_each_delegate! {
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
     }
 
-    fn other_content_is_refused_while_the_volume_is_in_use(delegate: Delegate) {
+    fn staging_a_volume_in_use_with_changes_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage("pod-a", "pv-1", &device, &["--fs-group", "5"]);

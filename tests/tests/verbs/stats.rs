@@ -1,4 +1,4 @@
-//! `stats`: the numbers of a volume in use, where it is in use.
+//! `stats` of volumes in use.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use runcrust_tests::{
 };
 use serde_json::Value;
 
-use crate::answer::assert_error;
+use crate::output::assert_error;
 
-/// What the container's own statfs says, as stats must say it.
+/// Returns the stats that match the container's own statfs.
 fn expected(app: &Container, at: &str) -> String {
-    // Block size, blocks, free and available ones, inodes, free ones.
+    // Block size, total, free and available blocks, total and free inodes.
     let text = app.sh(&format!("stat -f -c '%S %b %f %a %c %d' {at}"));
     let numbers: Vec<u64> = text
         .split(' ')
@@ -23,7 +23,7 @@ fn expected(app: &Container, at: &str) -> String {
     let [size, blocks, free, available, inodes, free_inodes] = numbers[..] else {
         panic!("{text:?}");
     };
-    assert!(available < free, "blocks are reserved for root: {text}");
+    assert!(available < free, "no blocks are reserved for root: {text}");
     assert!(free < blocks && free_inodes < inodes, "{text}");
     format!(
         "{{\"usage\":[\
@@ -55,7 +55,7 @@ fn a_volume_that_is_not_staged_is_not_found() {
 }
 
 on_each_delegate! {
-    fn before_and_after_its_use_a_volume_has_no_stats(delegate: Delegate) {
+    fn a_volume_that_is_not_in_use_has_no_stats(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         assert_error(volume.stats(), "FAILED_PRECONDITION", &["pv-1"]);
         let sandbox = volume.sandbox();
@@ -79,11 +79,11 @@ on_each_delegate! {
         assert!(after["usage"][0]["used"].as_u64().unwrap() >= 6 << 20, "{after}");
     }
 
-    /// kubelet's part asks the program that the entry names, whatever runtime wrote it.
+    /// crust_ops runs the program that the entry names, whichever runtime wrote it.
     fn runtime_cli_names_a_program_that_answers(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let cli = volume.entry().join("runtime-cli");
-        assert!(!cli.exists(), "not before it is in use");
+        assert!(!cli.exists(), "it exists before the volume is in use");
         let sandbox = volume.sandbox();
         let line = fs::read_to_string(&cli).unwrap();
         let program = PathBuf::from(line.strip_suffix('\n').expect("a line"));
@@ -100,10 +100,10 @@ on_each_delegate! {
             container.stop();
             let _ = container.delete().success();
         }
-        assert!(!cli.exists(), "not when nobody uses it any more");
+        assert!(!cli.exists(), "it exists after the last user has ended");
     }
 
-    fn an_app_answers_for_a_sandbox_that_was_killed(delegate: Delegate) {
+    fn stats_come_from_an_app_if_the_sandbox_was_killed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.node.app(&sandbox, &volume.target, "/data/deep");
         process::kill_now(sandbox.pid());
@@ -112,7 +112,7 @@ on_each_delegate! {
         assert_eq!(stats(&volume), expected(&app, "/data/deep"));
     }
 
-    fn asking_does_not_keep_the_device_busy(delegate: Delegate) {
+    fn stats_do_not_keep_the_device_busy(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for _ in 0..20 {
             let _ = stats(&volume);
@@ -125,7 +125,7 @@ on_each_delegate! {
         assert!(volume.device.is_free());
     }
 
-    fn what_a_container_made_of_its_mount_leads_nowhere(delegate: Delegate) {
+    fn a_mountpoint_replaced_by_a_link_is_not_followed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).all_capabilities();
         let app = volume.run(&bundle.write());

@@ -1,4 +1,4 @@
-//! `unstage`: what is left, and who keeps it from happening.
+//! `unstage`: when it is refused, and what it leaves.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use runcrust_tests::container::kill_everything;
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Container, Delegate, Node, POD, StagedVolume, on_each_delegate};
 
-use crate::answer::{assert_done, assert_error};
+use crate::output::{assert_done, assert_error};
 
 #[test]
 fn unstaging_is_idempotent_and_ignores_unknown_paths() {
@@ -29,18 +29,18 @@ fn unstaging_is_idempotent_and_ignores_unknown_paths() {
         assert!(!node.entry(&target).exists());
         assert!(node.entry(&kept).exists());
     }
-    assert!(target.is_dir(), "it is the driver's");
+    assert!(target.is_dir(), "unstage removed the driver's directory");
 }
 
 #[test]
-fn without_a_crust_directory_there_is_nothing_to_unstage() {
+fn unstage_without_a_crust_directory_succeeds() {
     let node = Node::new(Delegate::Runc);
     assert_done(node.unstage(&node.target("pod-a", "pv-1")));
     assert_eq!(node.records(), <[PathBuf; 0]>::default());
 }
 
 #[test]
-fn a_detached_device_does_not_hinder() {
+fn a_volume_of_a_detached_device_can_be_unstaged() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let target = node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
@@ -54,7 +54,7 @@ fn a_detached_device_does_not_hinder() {
 }
 
 #[test]
-fn an_entry_that_cannot_be_read_is_removed() {
+fn an_unreadable_entry_is_removed() {
     let volume = StagedVolume::new(Delegate::Runc);
     std::fs::write(volume.entry().join("mountInfo.json"), "{").unwrap();
     assert_done(volume.unstage());
@@ -64,19 +64,19 @@ fn an_entry_that_cannot_be_read_is_removed() {
 on_each_delegate! {
     fn a_volume_in_use_stays_until_its_last_user_ends(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
-        let in_use_by = |user: &Container| {
+        let assert_used_by = |user: &Container| {
             let before = volume.records();
             let names = ["pv-1", user.id(), POD];
             assert_error(volume.unstage(), "FAILED_PRECONDITION", &names);
             assert_eq!(volume.records(), before);
         };
-        in_use_by(&sandbox);
+        assert_used_by(&sandbox);
         let app = volume.app(&sandbox);
-        in_use_by(&sandbox);
-        // Its app has a pid namespace of its own, and lives on with the volume.
+        assert_used_by(&sandbox);
+        // The app has its own pid namespace, so it survives the sandbox and keeps the volume.
         sandbox.stop();
         let _ = sandbox.delete().success();
-        in_use_by(&app);
+        assert_used_by(&app);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         app.stop();
         let _ = app.delete().success();
@@ -84,7 +84,7 @@ on_each_delegate! {
         assert!(volume.device.is_free());
     }
 
-    fn a_container_that_was_never_started_uses_its_volume(delegate: Delegate) {
+    fn a_created_container_uses_its_volume(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.container(&volume.app_bundle(&sandbox).write());
         let _ = app.create().success();
@@ -93,15 +93,15 @@ on_each_delegate! {
         assert_error(volume.unstage(), "FAILED_PRECONDITION", &["pv-1", app.id()]);
     }
 
-    /// Nobody ran a hook or a `delete`.
-    fn after_everything_was_killed_nothing_is_left(delegate: Delegate) {
+    /// Neither a hook nor `delete` has run.
+    fn unstage_succeeds_after_all_processes_are_killed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let one = volume.app(&sandbox);
         let two = volume.node.app(&sandbox, &volume.target.join("sub"), "/data");
         let _ = one.sh("dd if=/dev/zero of=/data/file bs=1M count=8 2>/dev/null");
         kill_everything(&[&sandbox, &one, &two]);
         assert_done(volume.unstage());
-        assert!(volume.device.is_free(), "free as soon as unstage says so");
+        assert!(volume.device.is_free(), "unstage returned before the device was free");
         assert!(!volume.entry().exists());
         let owners = volume.handler().state_dir().join("owners");
         assert_eq!(std::fs::read_dir(owners).unwrap().count(), 0);

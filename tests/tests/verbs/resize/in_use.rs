@@ -1,4 +1,4 @@
-//! A volume that is mounted grows where it is.
+//! Growing a mounted volume.
 
 use std::process::Command;
 
@@ -9,12 +9,15 @@ use runcrust_tests::{
     Delegate, LoopDevice, Node, POD, Run, StagedVolume, host, on_each_delegate, process, wait_until,
 };
 
-use super::{MIB, capacity, device, is_recorded, seen, size, staged};
-use crate::answer::assert_error;
+use super::{MIB, capacity, device, device_size, is_recorded, size_in_container, stage_new};
+use crate::output::assert_error;
 
 fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
-    let volume = staged(delegate, fstype);
-    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    let volume = stage_new(delegate, fstype);
+    let (before, after) = (
+        device_size(&volume.device),
+        device_size(&volume.device) + 256 * MIB,
+    );
     let sandbox = volume.sandbox();
     let bundle = volume.app_bundle(&sandbox).script(WRITER);
     let app = volume.run(&bundle.write());
@@ -22,25 +25,25 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     let sum = app.sh(
         "dd if=/dev/urandom of=/data/file bs=1M count=4 2>/dev/null; busybox md5sum /data/file",
     );
-    let seen_before = seen(&app, "/data");
+    let size_before = size_in_container(&app, "/data");
     assert_eq!(
         capacity(volume.resize(0, 0)),
         before,
-        "there is no more yet"
+        "the device has not grown yet"
     );
 
     volume.device.set_size(after);
     let two = wait_for_lines(&app, one);
     assert_eq!(capacity(volume.resize(after, 0)), after);
     wait_for_lines(&app, two);
-    let seen_after = seen(&app, "/data");
+    let size_after = size_in_container(&app, "/data");
     assert!(
-        seen_after >= seen_before + 200 * MIB,
-        "{seen_before} became {seen_after}"
+        size_after >= size_before + 200 * MIB,
+        "{size_before} became {size_after}"
     );
-    assert_eq!(capacity(volume.resize(after, 0)), after, "the same again");
-    assert_eq!(seen(&app, "/data"), seen_after);
-    // More than there was room for.
+    assert_eq!(capacity(volume.resize(after, 0)), after, "a second time");
+    assert_eq!(size_in_container(&app, "/data"), size_after);
+    // A file that did not fit before.
     let _ = app.sh(&format!("busybox fallocate -l {before} /data/large"));
     assert_eq!(app.sh("busybox md5sum /data/file"), sum);
     assert!(!is_recorded(&volume.entry()));
@@ -53,47 +56,50 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     fsck(fstype, volume.device.path());
 }
 
-/// Only the app is left, and sees a directory of the volume.
+/// Only the app is left, and it sees a subdirectory of the volume.
 fn grows_through_an_app(delegate: Delegate, fstype: &'static str) {
-    let volume = staged(delegate, fstype);
+    let volume = stage_new(delegate, fstype);
     let sandbox = volume.sandbox();
     let app = volume
         .node
         .app(&sandbox, &volume.target.join("sub"), "/data/deep");
     process::kill_now(sandbox.pid());
     wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
-    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    let (before, after) = (
+        device_size(&volume.device),
+        device_size(&volume.device) + 256 * MIB,
+    );
     volume.device.set_size(after);
     assert_eq!(capacity(volume.resize(after, 0)), after);
-    assert!(seen(&app, "/data/deep") > before);
+    assert!(size_in_container(&app, "/data/deep") > before);
     app.end();
     volume.device.wait_until_free(WAIT_TIMEOUT);
 }
 
 on_each_delegate! {
-    fn xfs_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+    fn xfs_grows_while_the_workload_writes(delegate: Delegate) {
         grows_under_a_writer(delegate, "xfs");
     }
 
-    fn btrfs_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+    fn btrfs_grows_while_the_workload_writes(delegate: Delegate) {
         grows_under_a_writer(delegate, "btrfs");
     }
 
     #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-    fn ext4_grows_under_a_workload_that_never_stops_writing(delegate: Delegate) {
+    fn ext4_grows_while_the_workload_writes(delegate: Delegate) {
         grows_under_a_writer(delegate, "ext4");
     }
 
-    fn xfs_grows_through_an_app_whose_sandbox_has_ended(delegate: Delegate) {
+    fn xfs_grows_through_an_app_without_its_sandbox(delegate: Delegate) {
         grows_through_an_app(delegate, "xfs");
     }
 
-    fn btrfs_grows_through_an_app_whose_sandbox_has_ended(delegate: Delegate) {
+    fn btrfs_grows_through_an_app_without_its_sandbox(delegate: Delegate) {
         grows_through_an_app(delegate, "btrfs");
     }
 
-    /// The share of inodes is set by the same call as the size.
-    fn xfs_keeps_its_share_of_inodes(delegate: Delegate) {
+    /// The same ioctl sets the maximum percentage of inodes and the size.
+    fn xfs_keeps_its_maximum_percentage_of_inodes(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
         mkfs("xfs", device.path(), &["-i", "maxpct=7"]);
@@ -103,15 +109,14 @@ on_each_delegate! {
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
         sandbox.end();
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        let mut look = Command::new("xfs_db");
-        look.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(volume.device.path());
-        assert_eq!(Run::of(&mut look).success().stdout, "imax_pct = 7\n");
+        let mut xfs_db = Command::new("xfs_db");
+        xfs_db.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(volume.device.path());
+        assert_eq!(Run::of(&mut xfs_db).success().stdout, "imax_pct = 7\n");
     }
 
-    /// Who has it mounted so that it can't be written to is as good as any other: it is the file system that
-    /// grows.
-    fn it_grows_whoever_can_only_read_it(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+    /// The file system grows, whichever mount of it the resize goes through, and whether that is read-only or not.
+    fn a_volume_grows_through_a_read_only_mount(delegate: Delegate) {
+        let volume = stage_new(delegate, "xfs");
         let sandbox = volume.sandbox();
         let reader = volume.node.app_bundle(&sandbox).bind(&volume.target, "/data", &["rbind", "ro"]);
         let reader = volume.run(&reader.write());
@@ -123,7 +128,7 @@ on_each_delegate! {
         writer.end();
         volume.device.set_size(480 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 480 * MIB);
-        assert!(seen(&reader, "/data") > 400 * MIB && !is_recorded(&volume.entry()));
+        assert!(size_in_container(&reader, "/data") > 400 * MIB && !is_recorded(&volume.entry()));
         reader.end();
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.node.stage(POD, "pv-1", &volume.device, &["--read-only"]);
@@ -149,8 +154,8 @@ on_each_delegate! {
         refused();
     }
 
-    /// Also where the capability isn't missing anyway.
-    fn ext4_needs_a_capability_and_says_which(delegate: Delegate) {
+    /// setpriv drops the capability, for machines on which the test has it.
+    fn growing_ext4_without_its_capability_names_it(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = LoopDevice::ext4(node.dir(), 64);
         let target = node.stage("pod-a", "pv-1", &device, &[]);
@@ -161,14 +166,14 @@ on_each_delegate! {
             command.arg(node.handler().path()).args(["crust", "resize", utf8(&target), min, "0"]);
             Run::of(&mut command)
         };
-        assert_eq!(capacity(without("0")), 64 * MIB, "where nothing is to be done");
+        assert_eq!(capacity(without("0")), 64 * MIB, "no growth is needed");
         device.set_size(96 * MIB);
         let names = ["pv-1", utf8(device.path()), "EPERM", "CAP_SYS_RESOURCE"];
         assert_error(without("0"), "FAILED_PRECONDITION", &names);
         assert_error(without("100000000"), "FAILED_PRECONDITION", &names);
     }
 
-    fn what_cannot_grow_while_it_is_mounted_is_unimplemented(delegate: Delegate) {
+    fn a_file_system_that_cannot_grow_online_is_unimplemented(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = LoopDevice::new(node.dir(), 64);
         mkfs("ext3", device.path(), &["-O", "^resize_inode"]);
@@ -194,7 +199,7 @@ on_each_delegate! {
         let app = node.app(&b, &two, "/data");
         device.set_size(512 * MIB);
         assert_eq!(capacity(node.resize(&one, 512 * MIB, 0)), 512 * MIB);
-        assert_eq!(seen(&app, "/data"), 512 * MIB);
+        assert_eq!(size_in_container(&app, "/data"), 512 * MIB);
         assert_eq!(capacity(node.resize(&two, 512 * MIB, 0)), 512 * MIB);
         assert!(host::mounts_of_device(device.path()).is_empty());
     }

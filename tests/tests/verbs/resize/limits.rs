@@ -1,14 +1,14 @@
-//! Sizes that were asked for, and those that can be had.
+//! Minimum and maximum sizes of a resize.
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::mkfs;
 use runcrust_tests::{Delegate, LoopDevice, Node, StagedVolume, on_each_delegate};
 
-use super::{MIB, capacity, device, is_recorded, seen, size, staged};
-use crate::answer::assert_error;
+use super::{MIB, capacity, device, device_size, is_recorded, size_in_container, stage_new};
+use crate::output::assert_error;
 
 #[test]
-fn requests_that_mean_nothing_are_invalid_arguments() {
+fn invalid_sizes_are_named() {
     let node = Node::new(Delegate::Runc);
     let device = device(&node, "ext4");
     let target = node.stage("pod-a", "pv-1", &device, &[]);
@@ -51,34 +51,34 @@ fn a_volume_that_is_not_staged_is_not_found() {
     );
 }
 
-/// The limit is below the device's end, and in the middle of a block.
+/// The limit is below the device's end, and not a multiple of the block size.
 fn growth_ends_at_the_limit(delegate: Delegate, fstype: &'static str) {
     let node = Node::new(delegate);
     let device = device(&node, fstype);
     if fstype == "ext4" {
-        // A small one's blocks would be smaller than the others'.
+        // By default a small ext4 has smaller blocks than the other file systems.
         mkfs(fstype, device.path(), &["-b", "4096"]);
     }
-    let before = size(&device);
+    let before = device_size(&device);
     let volume = StagedVolume::of(node, device, &[]);
     let sandbox = volume.sandbox();
     let app = volume.app(&sandbox);
     volume.device.set_size(600 * MIB);
     let (min, max) = (400 * MIB - 4096, 400 * MIB + 4095);
     assert_eq!(capacity(volume.resize(min, max)), 400 * MIB);
-    let now = seen(&app, "/data");
+    let now = size_in_container(&app, "/data");
     assert!(now <= 400 * MIB && now > before, "{now}");
     let between = (500 * MIB + 1, 500 * MIB + 4095);
     let names = ["pv-1", &between.0.to_string(), &between.1.to_string()];
     let run = volume.resize(between.0, between.1);
     assert_error(run, "OUT_OF_RANGE", &names);
-    assert_eq!(seen(&app, "/data"), now);
+    assert_eq!(size_in_container(&app, "/data"), now);
     assert_eq!(capacity(volume.resize(400 * MIB, 0)), 600 * MIB);
 }
 
 on_each_delegate! {
-    fn a_device_that_is_too_small_is_named_with_what_to_do(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+    fn a_device_that_is_too_small_is_named_with_a_hint(delegate: Delegate) {
+        let volume = stage_new(delegate, "xfs");
         let refused = || {
             let names = ["pv-1", utf8(volume.device.path()), "335544320", "335544321", "expand", "rescan"];
             assert_error(volume.resize(320 * MIB + 1, 0), "OUT_OF_RANGE", &names);
@@ -87,13 +87,13 @@ on_each_delegate! {
         refused();
         let sandbox = volume.sandbox();
         let app = volume.app(&sandbox);
-        let before = seen(&app, "/data");
+        let before = size_in_container(&app, "/data");
         refused();
-        assert_eq!(seen(&app, "/data"), before);
+        assert_eq!(size_in_container(&app, "/data"), before);
         assert_eq!(capacity(volume.resize(320 * MIB, 0)), 320 * MIB);
     }
 
-    fn a_limit_below_the_present_size_is_refused(delegate: Delegate) {
+    fn a_maximum_below_the_present_size_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         for (fstype, present) in [("ext4", 64), ("xfs", 320), ("btrfs", 256)] {
             let device = device(&node, fstype);
@@ -111,21 +111,21 @@ on_each_delegate! {
         }
     }
 
-    fn growth_ends_at_the_limit_in_whole_blocks_on_xfs(delegate: Delegate) {
+    fn growth_ends_in_whole_blocks_below_the_maximum_on_xfs(delegate: Delegate) {
         growth_ends_at_the_limit(delegate, "xfs");
     }
 
-    fn growth_ends_at_the_limit_in_whole_blocks_on_btrfs(delegate: Delegate) {
+    fn growth_ends_in_whole_blocks_below_the_maximum_on_btrfs(delegate: Delegate) {
         growth_ends_at_the_limit(delegate, "btrfs");
     }
 
     #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-    fn growth_ends_at_the_limit_in_whole_blocks_on_ext4(delegate: Delegate) {
+    fn growth_ends_in_whole_blocks_below_the_maximum_on_ext4(delegate: Delegate) {
         growth_ends_at_the_limit(delegate, "ext4");
     }
 
-    /// What an xfs can't use of its device's end is less than any caller could do something about.
-    fn a_device_with_an_end_that_cannot_be_used_is_large_enough(delegate: Delegate) {
+    /// A caller cannot avoid the part at the device's end that xfs or btrfs cannot use.
+    fn a_device_with_an_unusable_end_meets_its_minimum(delegate: Delegate) {
         let node = Node::new(delegate);
         for (fstype, odd) in [("xfs", 600 * MIB + 8192), ("btrfs", 600 * MIB + 512)] {
             let device = device(&node, fstype);
@@ -139,7 +139,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_btrfs_too_small_to_grow_says_from_which_size_on(delegate: Delegate) {
+    fn a_btrfs_too_small_to_grow_names_the_minimum_size(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = LoopDevice::formatted(node.dir(), "btrfs", 128);
         let target = node.stage("pod-a", "pv-1", &device, &[]);

@@ -1,4 +1,4 @@
-//! Growth that is asked for between publish and the pod's start waits for the mount.
+//! Growth requested between publish and the pod's start, which happens when the volume is mounted.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -11,11 +11,11 @@ use runcrust_tests::{
 };
 use serde_json::{Value, json};
 
-use super::{MIB, capacity, device, is_recorded, seen, size, staged};
-use crate::answer::{assert_done, assert_error};
+use super::{MIB, capacity, device, device_size, is_recorded, size_in_container, stage_new};
+use crate::output::{assert_done, assert_error};
 
-/// `crust resize` by a process that can't grow an ext4.
-fn without_resources(volume: &StagedVolume, min: &str) -> Run {
+/// Runs `crust resize` without CAP_SYS_RESOURCE, which growing an ext4 needs.
+fn resize_unprivileged(volume: &StagedVolume, min: &str) -> Run {
     let mut command = Command::new("setpriv");
     command.args([
         "--bounding-set=-sys_resource",
@@ -28,9 +28,9 @@ fn without_resources(volume: &StagedVolume, min: &str) -> Run {
     Run::of(&mut command)
 }
 
-/// What the volume's condition is, where it is abnormal.
+/// Returns the message of the volume's condition if that is abnormal.
 #[track_caller]
-fn abnormal(volume: &StagedVolume) -> Option<String> {
+fn abnormal_message(volume: &StagedVolume) -> Option<String> {
     let stats = volume.stats().success();
     let stats: Value = serde_json::from_str(&stats.stdout).expect("JSON");
     let condition = &stats["volume_condition"];
@@ -45,7 +45,10 @@ fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
     let node = Node::logging(delegate);
     let device = device(&node, fstype);
     let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
-    let (before, after) = (size(&volume.device), size(&volume.device) + 256 * MIB);
+    let (before, after) = (
+        device_size(&volume.device),
+        device_size(&volume.device) + 256 * MIB,
+    );
     volume.device.set_size(after);
     for _ in 0..2 {
         assert_eq!(capacity(volume.resize(after, 0)), after);
@@ -54,24 +57,24 @@ fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
     let sandbox = volume.sandbox();
     assert!(
         !is_recorded(&volume.entry()),
-        "it is done before the sandbox runs"
+        "the volume was not grown before the sandbox runs"
     );
-    // On a full volume a walk may have no room for its changes.
+    // On a full volume there may be no space for the changes of fsGroup before it has grown.
     let log = volume.log();
-    let told = |what| log.find(what).unwrap_or_else(|| panic!("{what}: {log}"));
+    let position = |what| log.find(what).unwrap_or_else(|| panic!("{what}: {log}"));
     assert!(
-        told("grown before its use") < told("fsGroup was applied"),
+        position("grown before its use") < position("fsGroup was applied"),
         "{log}"
     );
     let app = volume.app(&sandbox);
-    assert!(seen(&app, "/data") > before);
+    assert!(size_in_container(&app, "/data") > before);
     assert_eq!(app.sh("stat -c %g /data"), "2000");
     assert_eq!(capacity(volume.resize(after, 0)), after);
     assert!(!is_recorded(&volume.entry()));
 }
 
 #[test]
-fn the_record_stands_in_both_entries_of_a_volume_behind_a_link() {
+fn a_pending_resize_is_recorded_in_both_entries() {
     let node = Node::new(Delegate::Runc);
     let device = device(&node, "xfs");
     symlink(node.dir().subdir("real"), node.handler().kubelet_dir()).unwrap();
@@ -93,7 +96,7 @@ fn the_record_stands_in_both_entries_of_a_volume_behind_a_link() {
 }
 
 #[test]
-fn it_stays_as_long_as_its_device_is_staged() {
+fn a_pending_resize_is_dropped_with_its_device() {
     let node = Node::new(Delegate::Runc);
     let (first, second) = (device(&node, "ext4"), device(&node, "ext4"));
     let target = node.stage("pod-a", "pv-1", &first, &[]);
@@ -111,49 +114,49 @@ fn it_stays_as_long_as_its_device_is_staged() {
 }
 
 on_each_delegate! {
-    fn xfs_grows_before_anybody_sees_it(delegate: Delegate) {
+    fn xfs_grows_before_it_is_visible(delegate: Delegate) {
         grows_with_its_mount(delegate, "xfs");
     }
 
-    fn btrfs_grows_before_anybody_sees_it(delegate: Delegate) {
+    fn btrfs_grows_before_it_is_visible(delegate: Delegate) {
         grows_with_its_mount(delegate, "btrfs");
     }
 
     #[ignore = "needs CAP_SYS_RESOURCE; runs in the guest: make vm-test"]
-    fn ext4_grows_before_anybody_sees_it(delegate: Delegate) {
+    fn ext4_grows_before_it_is_visible(delegate: Delegate) {
         grows_with_its_mount(delegate, "ext4");
     }
 
-    /// Nobody can write to it any other way.
-    fn it_waits_for_a_mount_that_can_be_written_to(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+    /// With the option `ro` the file system itself is read-only and cannot grow; with `readOnly` only the mounts are.
+    fn a_pending_resize_waits_for_a_writable_file_system(delegate: Delegate) {
+        let volume = stage_new(delegate, "xfs");
         volume.device.set_size(400 * MIB);
         assert_eq!(capacity(volume.resize(400 * MIB, 0)), 400 * MIB);
         let bundle = volume.plain_bundle().write();
         for (options, grown) in [(&["--option", "ro"][..], false), (&["--read-only"], true)] {
             assert_done(volume.try_stage_as("xfs", &volume.target, volume.device.path(), options));
             let app = volume.run(&bundle);
-            assert_eq!(seen(&app, "/data") > 320 * MIB, grown);
+            assert_eq!(size_in_container(&app, "/data") > 320 * MIB, grown);
             assert_eq!(is_recorded(&volume.entry()), !grown);
             app.end();
             volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
-    fn of_several_the_last_one_counts(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+    fn the_last_of_several_pending_resizes_applies(delegate: Delegate) {
+        let volume = stage_new(delegate, "xfs");
         volume.device.set_size(640 * MIB);
         assert_eq!(capacity(volume.resize(0, 500 * MIB)), 500 * MIB);
         assert_eq!(capacity(volume.resize(600 * MIB, 0)), 640 * MIB);
         assert_eq!(capacity(volume.resize(300 * MIB, 400 * MIB)), 400 * MIB);
         let sandbox = volume.sandbox();
         let app = volume.app(&sandbox);
-        let now = seen(&app, "/data");
+        let now = size_in_container(&app, "/data");
         assert!(now > 320 * MIB && now <= 400 * MIB, "{now}");
     }
 
-    /// The pod has the volume as it is; the record waits for the next mount, or for a resize.
-    fn what_cannot_be_done_any_more_keeps_nobody_from_starting(delegate: Delegate) {
+    /// The pod starts with the volume's old size; the record is kept for the next mount, or for a resize.
+    fn a_pending_resize_that_fails_does_not_fail_the_create(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = device(&node, "xfs");
         let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
@@ -163,31 +166,31 @@ on_each_delegate! {
         let sandbox = volume.sandbox();
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
-        assert!(seen(&app, "/data") < 320 * MIB);
+        assert!(size_in_container(&app, "/data") < 320 * MIB);
         assert_eq!(app.sh("stat -c %g /data; echo x > /data/file; cat /data/file"), "2000\nx");
         assert!(is_recorded(&volume.entry()));
         let sizes = ["419430400", "503316480"];
         let log = volume.log();
         let warned = log.lines().find(|line| line.contains("old size"));
-        let warned = warned.unwrap_or_else(|| panic!("no word of it: {log}"));
-        let message = abnormal(&volume).expect("it has its old size");
+        let warned = warned.unwrap_or_else(|| panic!("no warning: {log}"));
+        let message = abnormal_message(&volume).expect("an abnormal condition");
         for name in sizes.iter().chain(&["expand", utf8(volume.device.path())]) {
-            assert!(warned.contains(name), "{name:?} isn't in: {warned}");
-            assert!(message.contains(name), "{name:?} isn't in: {message}");
+            assert!(warned.contains(name), "{name:?} is missing in: {warned}");
+            assert!(message.contains(name), "{name:?} is missing in: {message}");
         }
 
         volume.device.set_size(480 * MIB);
         assert_eq!(capacity(volume.resize(480 * MIB, 0)), 480 * MIB);
-        assert!(seen(&app, "/data") > 400 * MIB);
+        assert!(size_in_container(&app, "/data") > 400 * MIB);
         assert!(!is_recorded(&volume.entry()));
-        assert_eq!(abnormal(&volume), None);
+        assert_eq!(abnormal_message(&volume), None);
         app.end();
         sandbox.end();
     }
 
-    /// Without a resize in between: the next pod's mount has another try.
-    fn the_next_mount_tries_again(delegate: Delegate) {
-        let volume = staged(delegate, "btrfs");
+    /// No resize is called in between.
+    fn a_failed_pending_resize_is_retried_at_the_next_mount(delegate: Delegate) {
+        let volume = stage_new(delegate, "btrfs");
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(512 * MIB, 0)), 512 * MIB);
         volume.device.set_size(300 * MIB);
@@ -195,24 +198,24 @@ on_each_delegate! {
         for (size, grown) in [(300, false), (512, true)] {
             volume.device.set_size(size * MIB);
             let app = volume.run(&bundle);
-            assert_eq!(seen(&app, "/data") == 512 * MIB, grown);
+            assert_eq!(size_in_container(&app, "/data") == 512 * MIB, grown);
             assert_eq!(is_recorded(&volume.entry()), !grown);
-            assert_eq!(abnormal(&volume).is_none(), grown);
+            assert_eq!(abnormal_message(&volume).is_none(), grown);
             app.end();
             volume.device.wait_until_free(WAIT_TIMEOUT);
         }
     }
 
-    /// The capability is the create's then. Whoever asks is refused without it at once, and nothing is
-    /// recorded; what was recorded by one that has it keeps no pod from starting where it is missing.
+    /// The create grows the volume, so it needs the capability. A resize without the capability is refused at once and
+    /// records nothing. A resize that was recorded earlier does not fail a create without the capability.
     fn unprivileged_ext4_growth_is_refused_unless_recorded(delegate: Delegate) {
-        let volume = staged(delegate, "ext4");
-        assert_eq!(capacity(without_resources(&volume, "0")), 64 * MIB, "there is nothing to do");
+        let volume = stage_new(delegate, "ext4");
+        assert_eq!(capacity(resize_unprivileged(&volume, "0")), 64 * MIB, "no growth is needed");
         volume.device.set_size(128 * MIB);
         fs::remove_file(volume.entry().join("resize.json")).unwrap();
         let names = ["pv-1", utf8(volume.device.path()), "EPERM", "CAP_SYS_RESOURCE"];
         for min in ["0", "134217728"] {
-            let refused = without_resources(&volume, min);
+            let refused = resize_unprivileged(&volume, min);
             assert_error(refused, "FAILED_PRECONDITION", &names);
             assert!(!is_recorded(&volume.entry()));
         }
@@ -230,15 +233,15 @@ on_each_delegate! {
         }
         let _ = app.create_with(create).success();
         let _ = app.start().success();
-        assert!(seen(&app, "/data") <= 64 * MIB);
+        assert!(size_in_container(&app, "/data") <= 64 * MIB);
         assert!(is_recorded(&volume.entry()));
-        let message = abnormal(&volume).expect("it has its old size");
+        let message = abnormal_message(&volume).expect("an abnormal condition");
         assert!(message.contains("CAP_SYS_RESOURCE"), "{message}");
         app.end();
     }
 
-    /// An ext4 that the kernel wouldn't grow is refused as well where it isn't mounted yet.
-    fn an_ext4_with_errors_in_it_is_refused_when_asked(delegate: Delegate) {
+    /// The kernel would refuse to grow such an ext4, so resize refuses it before the mount.
+    fn resizing_an_unmounted_ext4_with_errors_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "ext4");
         let _ = Run::of(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
@@ -250,7 +253,7 @@ on_each_delegate! {
     }
 
     fn an_unreadable_growth_record_fails_the_create(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+        let volume = stage_new(delegate, "xfs");
         let file = volume.entry().join("resize.json");
         fs::write(&file, "{\"version\":2}").unwrap();
         let sandbox = volume.sandbox();
@@ -262,34 +265,35 @@ on_each_delegate! {
         let _app = volume.run(&bundle);
     }
 
-    fn a_volume_whose_users_are_all_dead_is_not_in_use(delegate: Delegate) {
-        let volume = staged(delegate, "btrfs");
+    fn a_volume_whose_users_were_killed_is_not_in_use(delegate: Delegate) {
+        let volume = stage_new(delegate, "btrfs");
         let (sandbox, next) = (volume.sandbox(), volume.sandbox_bundle(POD).write());
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         volume.device.wait_until_free(WAIT_TIMEOUT);
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
-        assert!(is_recorded(&volume.entry()), "nobody's hook has run");
+        assert!(is_recorded(&volume.entry()), "the resize was not recorded");
         let sandbox = volume.run(&next);
         assert!(!is_recorded(&volume.entry()));
         let app = volume.app(&sandbox);
-        assert_eq!(seen(&app, "/data"), 512 * MIB);
+        assert_eq!(size_in_container(&app, "/data"), 512 * MIB);
         app.end();
     }
-    /// It is mounted for the container alone, and later grows there.
-    fn without_a_sandbox_it_grows_with_the_containers_mount(delegate: Delegate) {
-        let volume = staged(delegate, "xfs");
+
+    /// The volume is mounted for the container alone, and can grow there later.
+    fn a_pending_resize_works_without_a_sandbox(delegate: Delegate) {
+        let volume = stage_new(delegate, "xfs");
         volume.device.set_size(400 * MIB);
         assert_eq!(capacity(volume.resize(400 * MIB, 0)), 400 * MIB);
         let bundle = volume.plain_bundle();
         let app = volume.run(&bundle.write());
         assert!(!is_recorded(&volume.entry()));
-        let then = seen(&app, "/data");
+        let then = size_in_container(&app, "/data");
         assert!(then > 320 * MIB, "{then}");
         volume.device.set_size(640 * MIB);
         assert_eq!(capacity(volume.resize(640 * MIB, 0)), 640 * MIB);
-        assert!(seen(&app, "/data") > then);
+        assert!(size_in_container(&app, "/data") > then);
         app.end();
         volume.device.wait_until_free(WAIT_TIMEOUT);
     }

@@ -1,5 +1,5 @@
-//! Containers without a sandbox: a plain bundle, as podman, docker or a person makes it, and
-//! CRI-O's, where the sandbox is no container.
+//! Containers without a sandbox: plain bundles, as podman, docker or a person writes them, and CRI-O's, whose sandbox may
+//! not be a container.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,8 +21,8 @@ fn plain(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
 }
 
-/// A container's config as CRI-O writes it: the pod is in the labels, the sandbox may be no
-/// container, and its namespaces are pinned files.
+/// Returns a container's bundle as CRI-O writes it: the pod is in the labels, the sandbox need not be a container, and its
+/// namespaces are pinned files.
 fn crio(node: &Node, source: &Path, pod_uid: &str) -> Bundle {
     let labels =
         format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
@@ -37,18 +37,18 @@ fn run(node: &Node, bundle: Bundle) -> Container {
     node.run(&bundle.write())
 }
 
-/// The error of a create that must be refused.
+/// Asserts that the create is refused without a change to the config. Returns the error.
 fn refused(node: &Node, bundle: Bundle) -> String {
     let bundle = bundle.write();
     let before = bundle.config_bytes();
     let container = node.container(&bundle);
     let _ = container.create().failure();
-    assert_eq!(bundle.config_bytes(), before, "nothing is changed");
+    assert_eq!(bundle.config_bytes(), before, "the config was changed");
     container.last_log_error().expect("an error in the log")
 }
 
 on_each_delegate! {
-    fn a_plain_bundle_has_its_volume_and_the_host_never_sees_it(delegate: Delegate) {
+    fn a_plain_bundles_volume_never_appears_on_the_host(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(volume.device.path());
         let bundle = volume.plain_bundle().bind(volume.target.join("some/sub"), "/sub", &["rbind", "ro"]);
@@ -58,7 +58,7 @@ on_each_delegate! {
         let _ = container.exec(&["/bin/touch", "/sub/x"]).failure();
         assert_eq!(container.sh("ls -d /dev/crust /.crust 2>/dev/null | wc -l"), "0");
         let seen = container.sh("grep -c /data /proc/self/mountinfo");
-        assert_eq!(seen, "1", "the volume alone, nothing left of how it came");
+        assert_eq!(seen, "1", "the container has other mounts of the volume");
 
         let answer = volume.stats().success();
         assert!(answer.stdout.contains("\"BYTES\""), "{answer}");
@@ -75,16 +75,16 @@ on_each_delegate! {
         fsck_ext4(volume.device.path());
         let file = with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"own\n");
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
     }
 
-    fn a_pods_containers_share_the_superblock_and_one_fsgroup_walk(delegate: Delegate) {
+    fn a_pods_containers_share_one_superblock_and_fsgroup_walk(delegate: Delegate) {
         let options = ["--fs-group", "4242", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let volume = StagedVolume::with(delegate, &options);
         let one = run(&volume, volume.plain_bundle());
         let _ = one.sh("echo x > /data/file; chgrp 7 /data/file");
         let two = run(&volume, volume.plain_bundle());
-        assert_eq!(two.sh("cat /data/file; stat -c %g /data/file"), "x\n7", "the data is live");
+        assert_eq!(two.sh("cat /data/file; stat -c %g /data/file"), "x\n7", "fsGroup was applied to data in use");
         assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
         end([one]);
         assert_eq!(two.sh("cat /data/file"), "x");
@@ -92,7 +92,7 @@ on_each_delegate! {
         end([two]);
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let three = run(&volume, volume.plain_bundle());
-        assert_eq!(three.sh("stat -c %g /data/file"), "4242", "mounted anew, and applied anew");
+        assert_eq!(three.sh("stat -c %g /data/file"), "4242", "fsGroup was not applied to the new mount");
     }
 
     fn containers_created_at_once_share_the_superblock(delegate: Delegate) {
@@ -111,7 +111,7 @@ on_each_delegate! {
         }
     }
 
-    fn without_a_pod_in_its_path_a_volume_is_the_containers(delegate: Delegate) {
+    fn a_volume_without_a_pod_in_its_path_has_one_container(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let target = node.dir().subdir("somewhere");
         let staged = node.try_stage(&target, device.path(), &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
@@ -119,7 +119,7 @@ on_each_delegate! {
         let one = run(&node, plain(&node, &target));
         let error = refused(&node, plain(&node, &target));
         assert!(error.contains("ReadWriteOncePod") && error.contains(one.id()), "{error}");
-        // The same container again, as podman restarts it: the old one has ended.
+        // Another container of the same name is accepted once the first has ended, as when podman restarts one.
         kill(one.pid());
         let _ = one.delete_force();
         let bundle = plain(&node, &target);
@@ -135,7 +135,7 @@ on_each_delegate! {
         assert!(volume.device.is_free(), "unstage waits for the device");
     }
 
-    fn what_the_host_has_mounted_is_refused(delegate: Delegate) {
+    fn a_device_mounted_on_the_host_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let error = with_mounted(volume.device.path(), |_| refused(&volume, volume.plain_bundle()));
         assert!(error.starts_with("volume pv-1: ") && error.contains("is in use"), "{error}");
@@ -143,7 +143,7 @@ on_each_delegate! {
         let _ = run(&volume, volume.plain_bundle()).sh("true");
     }
 
-    fn a_subpath_that_leads_out_is_refused_and_leaves_no_user(delegate: Delegate) {
+    fn a_subpath_that_leads_out_is_refused_without_a_user(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
         let volume = StagedVolume::of(node, device, &[]);
@@ -153,8 +153,9 @@ on_each_delegate! {
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
-    /// Passed on, the link would be bound, and data written to the node's disk.
-    fn a_relative_source_is_found_whatever_the_bundles_name(delegate: Delegate) {
+    /// If the relative link were passed on, the delegate would bind the directory, and data would be written to the node's
+    /// disk.
+    fn a_relative_source_is_matched_in_any_bundle(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = |name: &[u8]| {
             let bundle = plain(&volume, Path::new("link")).in_directory(OsStr::from_bytes(name));
@@ -163,14 +164,14 @@ on_each_delegate! {
             bundle
         };
         let _ = volume.run(&bundle(b"utf8")).sh("echo x > /data/file");
-        // It can't be recorded.
+        // A bundle's path that is not UTF-8 cannot be recorded.
         let container = volume.container(&bundle(b"not-\xff-utf8"));
         let error = container.expect_refusal();
         assert!(error.contains("isn't UTF-8, and a bundle with volumes"), "{error}");
         assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0);
     }
 
-    fn a_bundle_is_created_again_after_its_container_has_gone(delegate: Delegate) {
+    fn a_bundle_can_be_created_twice(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let container = volume.run(&bundle);
@@ -178,12 +179,12 @@ on_each_delegate! {
         container.stop();
         let _ = container.delete().success();
         let first = bundle.config_bytes();
-        let again = volume.run(&bundle);
-        assert_eq!(again.sh("cat /data/file"), "x");
-        assert_eq!(bundle.config_bytes(), first, "planned anew, with the same outcome");
+        let second = volume.run(&bundle);
+        assert_eq!(second.sh("cat /data/file"), "x");
+        assert_eq!(bundle.config_bytes(), first, "the second plan has the same result");
     }
 
-    fn without_an_infra_container_crios_container_has_the_volume(delegate: Delegate) {
+    fn crios_container_without_an_infra_container_has_its_volume(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
         let one = run(&volume, crio(&volume, &volume.target, POD));
         let _ = one.sh("echo x > /data/file");
@@ -209,7 +210,7 @@ on_each_delegate! {
         assert!(error.contains("so one of them was not set by kubelet"), "{error}");
     }
 
-    fn a_pod_of_containerds_cannot_pass_for_crios(delegate: Delegate) {
+    fn a_containerd_pod_with_crio_annotations_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, own) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -236,21 +237,21 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &twin, &[]);
         let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
         assert!(error.contains("has the same backing file as") && error.contains("hint: "), "{error}");
-        // A process of an ended container is somebody too.
+        // A surviving child of a killed container still uses the device.
         let first = node.stage(POD, "pv-2", &device, &[]);
         let bundle = plain(&node, &first);
         let mut bundle = bundle.script("sleep 2147483647 & echo > /data/up; exec sleep 2147483647");
         let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "pid");
         let container = run(&node, bundle);
-        wait_until("its child to run", WAIT_TIMEOUT, || container.sh("ls /data").contains("up"));
+        wait_until("the child to run", WAIT_TIMEOUT, || container.sh("ls /data").contains("up"));
         kill(container.pid());
-        assert!(!device.is_free(), "its child has it");
+        assert!(!device.is_free(), "the child does not use the device");
         let error = refused(&node, plain(&node, &target));
         assert!(error.contains("has the same backing file as"), "{error}");
     }
 
-    fn crios_infra_container_is_a_sandbox_like_any_other(delegate: Delegate) {
+    fn crios_infra_container_is_an_ordinary_sandbox(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let labels = format!(r#"{{"io.kubernetes.pod.uid":"{POD}"}}"#);
         let mut infra = Bundle::plain(volume.dir())
