@@ -1,8 +1,8 @@
-//! What our programs do to the system, a step at a time: a command's steps are found by tracing it
-//! once, and then it can be killed right after each of them.
+//! The steps of the product's programs: system calls that change something. A command is traced once to find its steps,
+//! and can then be killed right after each of them.
 //!
-//! ptrace(2) stops a program where a system call returns, so what the step was to do is done, and
-//! nothing of what comes after it has begun. No program is built for it in any way.
+//! ptrace(2) stops a program when a system call returns: the step is done, and nothing after it has begun. The programs
+//! need not be built for it.
 
 mod instructions;
 mod tracer;
@@ -15,24 +15,24 @@ use std::sync::mpsc;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-pub use self::instructions::instructions;
+pub use self::instructions::count_instructions;
 use self::tracer::{Tracer, stopped_before_exec};
 
-/// A system call of one of our programs that worked and that changes something but the program
-/// itself: files, mounts, namespaces, processes, locks. `crust-mount-hook publish renameat 2` is the
-/// second of the hook's own, in the order in which they are made.
+/// A successful system call of one of the product's programs that changes something other than the program itself:
+/// files, mounts, namespaces, processes or locks. `crust-mount-hook publish renameat 2` is the second `renameat` of
+/// that hook.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Step {
-    /// The file's name, and what the hook was called for.
+    /// The name of the program's file, followed by the hook's subcommand.
     pub program: String,
-    /// As in syscalls(2).
+    /// The name as in syscalls(2).
     pub call: String,
-    /// 1 is the first.
+    /// The number among the program's calls of this name, starting at 1.
     pub nth: usize,
 }
 
 impl Step {
-    /// Of a program, a call by its number.
+    /// Makes the `nth` step with this call by a program.
     pub fn new(program: &str, call: &str, nth: usize) -> Self {
         Self {
             program: program.to_owned(),
@@ -56,22 +56,24 @@ impl FromStr for Step {
         let nth = words.next().and_then(|nth| nth.parse().ok());
         match (nth, words.next(), words.next()) {
             (Some(nth), Some(call), Some(program)) => Ok(Self::new(program, call, nth)),
-            _ => Err(format!("{text:?} is no `PROGRAM CALL NUMBER`")),
+            _ => Err(format!(
+                "{text:?} does not have the form `PROGRAM CALL NUMBER`"
+            )),
         }
     }
 }
 
-/// What came of a command that was traced.
+/// The result of a traced command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
 pub struct TraceOutcome {
-    /// It ended with 0.
+    /// Whether the command exited with 0.
     pub success: bool,
-    /// Whoever was to be killed came that far.
+    /// Whether a program reached the step after which it was to be killed.
     pub killed: bool,
 }
 
-/// The steps of a command and of what it runs, in their order, and how it ended.
+/// Traces a command and the programs that it runs. Returns their steps in order, and how the command ended.
 #[track_caller]
 pub fn trace(
     command: &Command,
@@ -86,7 +88,7 @@ pub fn trace(
     (steps, ended)
 }
 
-/// The command, one of whose programs gets SIGKILL right after a step.
+/// Runs a command and sends SIGKILL to the program that makes a step, right after that step.
 #[track_caller]
 pub fn kill_after(
     command: &Command,
@@ -96,7 +98,8 @@ pub fn kill_after(
     kill_when(command, |made| made == step, spawn)
 }
 
-/// The command, one of whose programs gets SIGKILL right after the first step that `wanted` accepts.
+/// Runs a command and sends SIGKILL to the program that makes the first step accepted by `wanted`, right after that
+/// step.
 #[track_caller]
 pub fn kill_when(
     command: &Command,
@@ -106,8 +109,8 @@ pub fn kill_when(
     run(Tracer::new(wanted), command, spawn)
 }
 
-/// The command, which makes a container: `seen` is shown each step right after it was made, but for those of the hooks
-/// that run in the container.
+/// Traces a command that creates a container. `seen` is called right after each step, except for those of hooks that
+/// run in the container.
 #[track_caller]
 pub fn trace_create(
     command: &Command,
@@ -121,7 +124,7 @@ pub fn trace_create(
     run(Tracer::without_init(wanted), command, spawn)
 }
 
-/// In a thread of its own: whoever it traces then is let go by the kernel.
+/// Traces in a new thread. When it ends, the kernel releases the processes that are still traced.
 #[track_caller]
 fn run<F: FnMut(&Step) -> bool + Send>(
     tracer: Tracer<F>,
@@ -133,20 +136,20 @@ fn run<F: FnMut(&Step) -> bool + Send>(
     ended.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// What came of calls to a server that was traced.
+/// The result of tracing a server.
 #[derive(Debug)]
 #[must_use]
 pub struct ServerOutcome<T> {
-    /// What `work` gave.
+    /// The result of `work`.
     pub work: T,
-    /// The server came as far as it was to be killed.
+    /// Whether a step was reached after which the server was to be killed.
     pub killed: bool,
 }
 
-/// A server, and `work` that calls it. The server gets SIGKILL right after the first step that `wanted`
-/// accepts, and at the latest when `work` is done. After a step of its own the programs that it runs live
-/// on, as on a host; after a step of one of these it goes with it, as their container does. `wanted` is
-/// shown the steps of its start too.
+/// Traces a server while `work` calls it. The server gets SIGKILL right after the first step that `wanted` accepts, or
+/// when `work` has ended. After a step of the server, the programs that it runs survive, as on a host. After a step of
+/// one of these programs, the program is killed together with the server, as in a container that is killed. `wanted`
+/// also gets the steps of the server's start.
 #[track_caller]
 pub fn trace_server<T>(
     command: &Command,
@@ -158,16 +161,16 @@ pub fn trace_server<T>(
     std::thread::scope(|scope| {
         let traced = scope.spawn(move || {
             let mut child = spawn(stopped_before_exec(command));
-            // Whoever has this can't mean another one that has its number later.
+            // A pidfd can't refer to a later process with the same pid.
             let server = Pid::from_child(&child);
             let server = pidfd_open(server, PidfdFlags::empty()).expect("pidfd_open");
             let _ = begun.send(server);
             let ended = Tracer::of_server(wanted).run(&child);
-            // The tracer has waited for it.
+            // The tracer has already waited for the server.
             let _ = child.try_wait();
             ended
         });
-        let server = begins.recv().expect("the server");
+        let server = begins.recv().expect("the server was started");
         let work = catch_unwind(AssertUnwindSafe(work));
         let _ = pidfd_send_signal(server, Signal::KILL);
         let ended = traced.join().unwrap_or_else(|panic| resume_unwind(panic));

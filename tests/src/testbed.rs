@@ -1,5 +1,5 @@
-//! All that a deferred volume goes through, and each part is real: crustlet, containerd, runcrust on a delegate,
-//! crust-csi, `crust_ops`.
+//! A node on which deferred volumes work from end to end with the real programs: crustlet, containerd, runcrust with a
+//! delegate, crust-csi and `crust_ops`.
 
 use std::fmt::Display;
 use std::fs;
@@ -15,46 +15,47 @@ use crate::manifests::{Pod, documents};
 use crate::node::WAIT_TIMEOUT;
 use crate::{Containerd, Cri, Crustlet, Csi, Delegate, Node, Ops, Runtime, holds_within, host};
 
-/// How the parts are started; by their defaults where nothing is said.
+/// The settings of the programs. The defaults of the programs apply to everything else.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Setup<'s> {
-    /// Lines of runcrust's configuration.
+    /// Extra lines of runcrust's configuration.
     pub runcrust: &'s str,
-    /// crust-csi's arguments: `["--without", "DEFER_FS_OPS"]`.
+    /// Arguments of crust-csi, such as `["--without", "DEFER_FS_OPS"]`.
     pub driver: &'s [&'s str],
-    /// crustlet's: `["--feature-gates=RuntimeAssistedMount=false"]`.
+    /// Arguments of crustlet, such as `["--feature-gates=RuntimeAssistedMount=false"]`.
     pub agent: &'s [&'s str],
-    /// crustlet's admission policy.
+    /// The content of crustlet's admission policy.
     pub policy: Option<&'s str>,
-    /// Whether crustlet has the driver's own socket, so that it notices its restarts, and no [`Relay`]'s.
+    /// Whether crustlet uses the driver's own socket instead of the [`CsiRelay`], so that it notices when the driver
+    /// restarts.
     pub is_direct: bool,
 }
 
-/// The parts, each of which can be killed and restarted. They are dropped from the first to the last.
+/// The programs, each of which can be killed and restarted. They are dropped in the order of the fields.
 #[derive(Debug)]
 pub struct Testbed {
-    /// kubelet's part.
+    /// The agent, which does kubelet's part.
     pub crustlet: Crustlet,
-    /// With the handlers `crust`, which is runcrust, and `plain`, its delegate alone.
+    /// containerd with the handlers `crust` (runcrust) and `plain` (its delegate).
     pub containerd: Containerd,
-    /// Between crustlet and the driver.
+    /// The relay between crustlet and the driver.
     pub relay: CsiRelay,
-    /// The driver.
+    /// The CSI driver.
     pub csi: Csi,
-    /// Whom it defers to.
+    /// The daemon that the driver defers to.
     pub ops: Ops,
-    /// runcrust, and where all of them are.
+    /// The node with runcrust.
     pub node: Node,
 }
 
 impl Testbed {
-    /// All of them started by their defaults.
+    /// Starts all programs with default settings.
     #[track_caller]
     pub fn new(delegate: Delegate) -> Self {
         Self::with(delegate, &Setup::default())
     }
 
-    /// All of them started.
+    /// Starts all programs with these settings.
     #[track_caller]
     pub fn with(delegate: Delegate, setup: &Setup<'_>) -> Self {
         let node = Node::trusted(delegate, setup.runcrust);
@@ -86,44 +87,44 @@ impl Testbed {
         }
     }
 
-    /// Replaces the agent's admission policy, where it was given one, by SIGKILL and another agent.
+    /// Replaces the agent's admission policy, kills the agent and starts it again.
     #[track_caller]
     pub fn change_policy(&self, text: &str) {
         fs::write(policy_of(&self.node), text).expect("a policy");
         self.crustlet.restart(&[]);
     }
 
-    /// Has a volume made by the driver, no larger than its file system needs.
+    /// Creates a volume of the smallest size for its file system, without a staging directory.
     #[track_caller]
     pub fn volume(&self, name: &str, capability: VolumeCapability) -> CsiVolume {
         self.csi.provision_volume(create_request(name, capability))
     }
 
-    /// Writes objects into a file of manifests.
+    /// Writes objects to a file of manifests.
     pub fn apply(&self, file: &str, objects: &[&dyn Display]) {
         self.crustlet.write(file, &documents(objects));
     }
 
-    /// Writes a pod's manifest, in a file of its name.
+    /// Writes a pod's manifest to a file with the pod's name.
     pub fn apply_pod(&self, pod: &Pod) {
         self.apply(pod.name(), &[pod]);
     }
 
-    /// The same, and waits until it runs.
+    /// Writes a pod's manifest and waits until the pod is running.
     #[track_caller]
     pub fn run(&self, pod: &Pod) {
         self.apply_pod(pod);
         self.crustlet.wait_pod(pod.name(), "Running");
     }
 
-    /// Removes a pod's manifest, and waits until nothing is known of it.
+    /// Removes a pod's manifest and waits until the pod is gone.
     #[track_caller]
     pub fn end(&self, pod: &Pod) {
         self.crustlet.remove(pod.name());
         self.crustlet.wait_gone(&pod.uid());
     }
 
-    /// A pod's sandboxes that run, by their ids.
+    /// Returns the ids of a pod's running sandboxes.
     pub fn sandboxes(&self, pod: &Pod) -> Vec<String> {
         let pods = self.cri().pods().expect("ListPodSandbox").into_iter();
         let is_it = |uid: &str| uid == pod.uid();
@@ -134,14 +135,14 @@ impl Testbed {
         of_it.map(|it| it.id).collect()
     }
 
-    /// A pod's container that runs, by its id.
+    /// Returns the id of a pod's first running container.
     #[track_caller]
     pub fn container(&self, pod: &Pod) -> String {
         let found = self.running(pod).into_iter().next();
         found.unwrap_or_else(|| panic!("pod {} has no container", pod.name()))
     }
 
-    /// The same, by its name in the pod.
+    /// Returns the id of a pod's running container with this name.
     #[track_caller]
     pub fn container_named(&self, pod: &Pod, name: &str) -> String {
         let is_it = |it: &Container| it.metadata.as_ref().is_some_and(|it| it.name == name);
@@ -151,7 +152,7 @@ impl Testbed {
         found.unwrap_or_else(none).id
     }
 
-    /// A pod's containers that run, by their ids.
+    /// Returns the ids of a pod's running containers.
     pub fn running(&self, pod: &Pod) -> Vec<String> {
         let running = self.running_containers(pod).into_iter();
         running.map(|it| it.id).collect()
@@ -165,37 +166,37 @@ impl Testbed {
         running.collect()
     }
 
-    /// The trimmed output of a script in a pod's container.
+    /// Runs a script in a pod's first running container, which must succeed, and returns its trimmed output.
     #[track_caller]
     pub fn sh(&self, pod: &Pod, script: &str) -> String {
         self.cri().sh(&self.container(pod), script)
     }
 
-    /// containerd's calls.
+    /// Returns the client of containerd's CRI.
     pub fn cri(&self) -> &Cri {
         self.containerd.cri()
     }
 
-    /// A volume's target path in a pod.
+    /// Returns a volume's target path in a pod.
     pub fn target(&self, pod: &Pod, volume: &str) -> PathBuf {
         self.crustlet.target(&pod.uid(), volume)
     }
 
-    /// What is staged for a pod's volume; `None`: nothing.
+    /// Reads the staged metadata of a pod's volume; `None` if nothing is staged.
     pub fn mount_info(&self, pod: &Pod, volume: &str) -> Option<Value> {
         let entry = self.node.entry(&self.target(pod, volume));
         let text = fs::read_to_string(entry.join("mountInfo.json")).ok()?;
         Some(serde_json::from_str(&text).expect("a mountInfo.json"))
     }
 
-    /// The host's mounts of a staged volume, as lines of mountinfo.
+    /// Returns the host's mounts of a staged volume, as lines of mountinfo.
     #[track_caller]
     pub fn host_mounts(&self, volume: &CsiVolume) -> Vec<String> {
         host::mounts_of_device(&self.csi.device(&volume.id))
     }
 
-    /// A pod's volume is left to the runtime by the driver, and on record as such: on the host there is nothing of it
-    /// but what is staged.
+    /// Checks that a pod's volume is deferred and recorded as deferred: on the host there is nothing of it except what
+    /// is staged.
     #[track_caller]
     pub fn assert_deferred(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         self.assert_not_on_the_host(pod, name, volume);
@@ -203,7 +204,7 @@ impl Testbed {
         assert_eq!(data["deferFSMount"], "true", "{data}");
     }
 
-    /// The same, whoever has told the runtime.
+    /// Checks that a pod's volume is staged and not on the host, without checking the agent's record.
     #[track_caller]
     pub fn assert_not_on_the_host(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         let info = self.mount_info(pod, name);
@@ -215,7 +216,7 @@ impl Testbed {
         assert_no_files(&self.target(pod, name));
     }
 
-    /// A pod's volume is mounted by the driver, in the ordinary way; nothing is staged.
+    /// Checks that the driver has mounted a pod's volume, and that nothing is staged.
     #[track_caller]
     pub fn assert_plain(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         assert_eq!(self.mount_info(pod, name), None);
@@ -227,16 +228,16 @@ impl Testbed {
         assert_ne!(data["deferFSMount"], "true", "{data}");
     }
 
-    /// All pods have ended: no mount, no loop device, no directory, no sandbox and no record is left.
+    /// Checks after all pods have ended that no mount, loop device, directory, sandbox or record is left.
     #[track_caller]
     pub fn assert_nothing_left(&self, volumes: &[&CsiVolume]) {
         self.crustlet.wait_no_volumes();
         self.crustlet.wait("all sandboxes to be removed", || {
             self.cri().pods().expect("ListPodSandbox").is_empty()
         });
-        // Bundles that went after the last volume are the timer's of crust_ops, which does what `gc` does.
+        // Bundles that are removed after the last volume are left to the timer of crust_ops, which runs what `gc` runs.
         gc(&self.node, &[]);
-        // Hooks take records away when containers have ended.
+        // Hooks remove records after containers have ended.
         holds_within(WAIT_TIMEOUT, || {
             self.node.records().is_empty() && self.node.volume_locks().is_empty()
         });
@@ -263,7 +264,7 @@ fn assert_empty(directory: &Path) {
     assert_eq!(names, Vec::<PathBuf>::new());
 }
 
-/// containerd makes a source's directories, which stay empty.
+/// Checks that a directory contains only directories, which containerd creates for the sources of mounts.
 #[track_caller]
 fn assert_no_files(directory: &Path) {
     for entry in fs::read_dir(directory).expect("a target path") {

@@ -1,10 +1,10 @@
-//! The system calls of a program and its threads, as strace(1) writes them.
+//! Traces of a program and its threads, as strace(1) writes them.
 
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A command under strace, which writes to a file.
+/// Returns the command under strace, which writes to `file`.
 pub fn traced(command: &Command, options: &[&str], file: &Path) -> Command {
     let mut traced = Command::new("/usr/bin/strace");
     traced.args(["-f", "-qq"]).args(options);
@@ -13,7 +13,7 @@ pub fn traced(command: &Command, options: &[&str], file: &Path) -> Command {
     traced
 }
 
-/// A line for each call. (One during which another thread made one has a second line, with its end.)
+/// Returns one line for each call. The second line of a call that was interrupted by another thread's is left out.
 pub fn calls(file: &Path) -> Vec<String> {
     let text = fs::read(file).expect("strace has written");
     let text = String::from_utf8_lossy(&text);
@@ -21,7 +21,7 @@ pub fn calls(file: &Path) -> Vec<String> {
     calls.map(str::to_owned).collect()
 }
 
-/// Whether one of a call's paths has a part of 64 hexadecimal digits.
+/// Returns whether a path in the call has a component of 64 hexadecimal digits, as entries of the crust directory do.
 pub fn names_an_entry(call: &str) -> bool {
     let is_digest = |part: &str| part.len() == 64 && part.bytes().all(|it| it.is_ascii_hexdigit());
     let path = call.split('"').skip(1).step_by(2);
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_named_by_its_digest_below_whatever_directory() {
+    fn an_entry_is_recognised_by_its_digest() {
         let digest = "0123456789abcdef".repeat(4);
         let call = |path: &str| format!("7 newfstatat(5, \"{path}\", 0x7ffe, 0) = -1 ENOENT");
         assert!(names_an_entry(&call(&digest)));

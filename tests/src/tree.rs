@@ -1,5 +1,4 @@
-//! File trees: generated with every kind of entry, written down entry by entry, and walked as
-//! kubelet walks them.
+//! File trees: generated with every kind of entry, recorded as snapshots, and changed as kubelet changes them.
 
 mod create_entries;
 mod generate;

@@ -1,4 +1,4 @@
-//! File systems on devices: made, filled and looked into, where the host never sees a mount.
+//! File systems on devices: they are made, filled and checked without a mount on the host.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -17,7 +17,7 @@ use crate::{Run, mounts};
 /// How long a file system may stay busy after its use.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Makes a file system on the device, with further arguments; what is there is overwritten.
+/// Makes a file system on a device with further arguments, and overwrites what is there.
 pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
     let force = match fstype {
         "xfs" | "btrfs" => "-f",
@@ -27,13 +27,13 @@ pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
     let _ = Run::of(mkfs.args(["-q", force]).args(arguments).arg(device)).success();
 }
 
-/// Checks an unmounted ext4, changing nothing.
+/// Checks that an unmounted ext4 is clean, without changing it.
 #[track_caller]
 pub fn fsck_ext4(device: &Path) {
     fsck("ext4", device);
 }
 
-/// Checks an unmounted file system, changing nothing.
+/// Checks that an unmounted file system is clean, without changing it.
 #[track_caller]
 pub fn fsck(fstype: &str, device: &Path) {
     let (program, arguments): (_, &[&str]) = match fstype {
@@ -44,8 +44,8 @@ pub fn fsck(fstype: &str, device: &Path) {
     let _ = Run::of(Command::new(program).args(arguments).arg(device)).success();
 }
 
-/// Mounts the device's file system for the time of `work`, which gets the path of its root, in a
-/// mount namespace of a thread's own: neither the host nor another test sees it.
+/// Mounts a device's file system while `work` runs, which gets the path of its root. The mount is in a thread's private
+/// mount namespace, so neither the host nor another test sees it.
 #[track_caller]
 pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send) -> T {
     mounts::in_private_namespace(|| {
@@ -65,8 +65,8 @@ pub fn with_mounted<T: Send>(device: &Path, work: impl FnOnce(&Path) -> T + Send
     })
 }
 
-/// Takes a mount off. It is busy for a moment where another thread starts a program: until that is
-/// executed, it has all of this process's open files.
+/// Unmounts a file system. It is busy for a moment while another thread starts a program, because the child has this
+/// process's open files until its exec.
 fn unmount(at: &Path) -> nix::Result<()> {
     let mut result = Ok(());
     holds_within(UNMOUNT_TIMEOUT, || {
@@ -74,13 +74,13 @@ fn unmount(at: &Path) -> nix::Result<()> {
         result != Err(Errno::EBUSY)
     });
     if result.is_err() {
-        // What keeps it is told, and its directory goes all the same.
+        // The error is returned, but the directory can be removed nevertheless.
         let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW | MntFlags::MNT_DETACH);
     }
     result
 }
 
-/// The smallest that mkfs makes of each type by itself, in MiB.
+/// Returns the smallest size in MiB that mkfs accepts by default for this type.
 pub fn smallest(fstype: &str) -> u64 {
     match fstype {
         "xfs" => 300,
@@ -89,7 +89,7 @@ pub fn smallest(fstype: &str) -> u64 {
     }
 }
 
-/// The type of the file system on a device or image, where it is one that suites make.
+/// Returns the type of the file system on a device or image, if it is one that the suites use.
 pub fn type_on(device: &Path) -> Option<&'static str> {
     let mut blkid = Command::new("blkid");
     let blkid = blkid.args(["-p", "-s", "TYPE", "-o", "value"]).arg(device);

@@ -1,22 +1,22 @@
-//! Waiting for a condition instead of sleeping.
+//! Waiting for conditions instead of sleeping.
 
 use std::sync::LazyLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Between two looks at a condition.
+/// The interval between two checks of a condition.
 const INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until `condition` holds.
+/// Waits until `condition` holds. Panics with `what` after `limit`, or later on a slow machine.
 pub fn wait_until(what: &str, limit: Duration, condition: impl FnMut() -> bool) {
     assert!(
         holds_within(limit, condition),
-        "waited {:?} in vain: {what}",
+        "timed out after {:?}: {what}",
         scaled_timeout(limit)
     );
 }
 
-/// The same for a client's future, which others go on beside.
+/// Waits until `condition` holds, as [`wait_until`] does, without blocking other tasks.
 pub async fn wait_until_async(what: &str, limit: Duration, mut condition: impl FnMut() -> bool) {
     let limit = scaled_timeout(limit);
     let wait = async {
@@ -25,11 +25,10 @@ pub async fn wait_until_async(what: &str, limit: Duration, mut condition: impl F
         }
     };
     let waited = tokio::time::timeout(limit, wait).await;
-    assert!(waited.is_ok(), "waited {limit:?} in vain: {what}");
+    assert!(waited.is_ok(), "timed out after {limit:?}: {what}");
 }
 
-/// A limit that is right for an ordinary machine, for one that is `RUNCRUST_TEST_SLOWNESS` times as
-/// slow.
+/// Multiplies a timeout that suits an ordinary machine by `RUNCRUST_TEST_SLOWNESS`.
 pub(crate) fn scaled_timeout(limit: Duration) -> Duration {
     static SLOWNESS: LazyLock<u32> = LazyLock::new(|| {
         std::env::var("RUNCRUST_TEST_SLOWNESS").map_or(1, |times| {
@@ -39,12 +38,13 @@ pub(crate) fn scaled_timeout(limit: Duration) -> Duration {
     limit * *SLOWNESS
 }
 
-/// Whether `condition` holds before `limit` has passed; for guards, which never panic.
+/// Waits until `condition` holds, and returns whether it did before `limit` passed. Guards can use it, because it never
+/// panics.
 pub fn holds_within(limit: Duration, condition: impl FnMut() -> bool) -> bool {
     holds_within_polling(INTERVAL, limit, condition)
 }
 
-/// The same where a look is a program's run, or a question to a daemon.
+/// Does what [`holds_within`] does with another interval, for conditions that run a program or query a daemon.
 pub(crate) fn holds_within_polling(
     interval: Duration,
     limit: Duration,

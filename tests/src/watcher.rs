@@ -1,4 +1,4 @@
-//! Watching the host's mount table while something happens.
+//! Watches the host's mount table.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,12 +13,12 @@ use nix::poll::{PollFd, PollFlags, poll};
 
 use crate::host::{Device, Mount};
 
-/// Between two looks where the kernel reports no change.
+/// The interval between two reads while the kernel reports no change.
 const INTERVAL_MILLISECONDS: u8 = 2;
 
-/// Reads the host's mountinfo at each change that the kernel reports (POLLPRI), and every two
-/// milliseconds besides, and remembers each mount of one device. A mount that comes and goes
-/// before the read that follows the wake-up (some 100 µs) can be missed.
+/// Records all mounts of one device. It reads the host's mountinfo at each change that the kernel reports (POLLPRI),
+/// and every two milliseconds. A mount that is gone before the read that follows the wake-up (about 100 µs) can be
+/// missed.
 #[derive(Debug)]
 #[must_use]
 pub struct MountWatcher {
@@ -39,7 +39,7 @@ impl Shared {
 }
 
 impl MountWatcher {
-    /// Starts to watch for mounts of a block device; it has looked once when this returns.
+    /// Starts to watch for mounts of a block device. The table was read once when this returns.
     pub fn start(device: &Path) -> Self {
         let device = Device::of(device);
         let shared = Arc::new(Shared::default());
@@ -55,18 +55,18 @@ impl MountWatcher {
         }
     }
 
-    /// The lines of mountinfo that were seen up to now.
+    /// Returns the lines of mountinfo that were seen so far.
     pub fn seen(&self) -> Vec<String> {
         self.shared.seen().iter().cloned().collect()
     }
 
-    /// Stops after a last look; the lines of mountinfo that were seen.
+    /// Stops after a last read, and returns the lines of mountinfo that were seen.
     pub fn finish(mut self) -> Vec<String> {
         self.stop().expect("the watching thread doesn't panic");
         self.seen()
     }
 
-    /// Stops after a last look.
+    /// Stops after a last read, and checks that the device was never mounted.
     #[track_caller]
     pub fn assert_never_mounted(self) {
         let seen = self.finish();
@@ -103,7 +103,7 @@ fn watch(device: &Device, shared: &Shared, ready: &mpsc::Sender<()>) {
         if last {
             return;
         }
-        // Interrupted or timed out: look again all the same.
+        // After a signal or a timeout the table is read as well.
         let mut waiting = [PollFd::new(table.as_fd(), PollFlags::POLLPRI)];
         let _ = poll(&mut waiting, INTERVAL_MILLISECONDS);
     }

@@ -1,10 +1,9 @@
-//! A workload that never stops writing.
+//! A workload that writes continuously.
 
 use crate::node::WAIT_TIMEOUT;
 use crate::{Container, wait_until};
 
-/// A line a number in `/data/log`, each on the disk before the next, until it is killed or anything
-/// fails.
+/// A script that appends numbered lines to `/data/log` and syncs each, until it is killed or an error occurs.
 pub const WRITER: &str = "n=0
     while true; do
         n=$((n + 1))
@@ -13,13 +12,13 @@ pub const WRITER: &str = "n=0
         mv /tmp/count.new /tmp/count
     done";
 
-/// How many lines the writer has on the disk.
+/// Returns the number of lines that the script has written to the disk.
 pub fn lines_written(app: &Container) -> u64 {
     let run = app.exec(&["/bin/cat", "/tmp/count"]);
     run.stdout.trim().parse().unwrap_or(0)
 }
 
-/// Waits until it has more than so many, and says how many.
+/// Waits until the script has written more than `than` lines, and returns their number.
 #[track_caller]
 pub fn wait_for_lines(app: &Container, than: u64) -> u64 {
     wait_until("the writer to write", WAIT_TIMEOUT, || {
@@ -29,7 +28,7 @@ pub fn wait_for_lines(app: &Container, than: u64) -> u64 {
     lines_written(app)
 }
 
-/// None of its lines is missing.
+/// Checks that no line of the script is missing.
 #[track_caller]
 pub fn assert_no_line_missing(app: &Container) {
     let count = wait_for_lines(app, lines_written(app));

@@ -1,4 +1,4 @@
-//! Extended attributes of a file, by way of GNU tar, which every Debian has.
+//! Extended attributes of files, read and written with GNU tar, which every Debian has.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,10 +10,10 @@ use tar::{Archive, Builder, Header};
 use crate::Run;
 use crate::dir::unique;
 
-/// How tar calls them in an archive's pax headers.
+/// The prefix of attributes in an archive's pax headers.
 const PREFIX: &str = "SCHILY.xattr.";
 
-/// Writes a file anew, with one attribute.
+/// Writes a file with one attribute.
 pub fn write_file(path: &Path, content: &[u8], name: &str, value: &str) {
     let (directory, file) = parts(path);
     let archive = directory.join(unique("xattr.tar"));
@@ -38,11 +38,11 @@ pub fn write_file(path: &Path, content: &[u8], name: &str, value: &str) {
     fs::remove_file(archive).expect("rm of an archive");
     assert!(
         read(path).contains_key(name),
-        "{path:?}: its file system keeps no {name}"
+        "{path:?}: its file system does not store {name}"
     );
 }
 
-/// All attributes that tar knows of.
+/// Returns all attributes that tar supports.
 pub fn read(path: &Path) -> BTreeMap<String, String> {
     let (directory, file) = parts(path);
     let archive = std::env::temp_dir().join(unique("xattr.tar"));
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn a_written_attribute_is_read_again() {
         let dir = crate::TestDir::new();
         let path = dir.join("file");
         write_file(&path, b"content", "user.runcrust", "a value");

@@ -1,5 +1,5 @@
-//! How many instructions a program takes until it becomes another one. What the kernel does for it isn't
-//! among them.
+//! Counts the instructions of a program until it execs another one. Instructions that the kernel executes for it are
+//! not counted.
 
 use std::process::{Child, Command};
 
@@ -11,15 +11,18 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use super::tracer::stopped_before_exec;
 
-/// Of a command, from its start to its exec. (`ptrace(2)`: by itself, and not by a counter of the processor's, which
-/// virtual machines mostly lack.)
+/// Counts the instructions of a command from its start to its exec. It uses single steps (ptrace(2)) and not a hardware
+/// counter, which most virtual machines lack.
 #[track_caller]
-pub fn instructions(command: &Command, spawn: impl Fn(Command) -> Child + Send + Sync) -> u64 {
-    // Whoever is traced is the thread's.
+pub fn count_instructions(
+    command: &Command,
+    spawn: impl Fn(Command) -> Child + Send + Sync,
+) -> u64 {
+    // Only the thread that attached may trace the process.
     let count = || {
         on_one_processor();
         let mut child = spawn(stopped_before_exec(command));
-        let count = stepped(Pid::from_raw(child.id().cast_signed()));
+        let count = single_step(Pid::from_raw(child.id().cast_signed()));
         let _ = child.wait();
         count
     };
@@ -27,9 +30,10 @@ pub fn instructions(command: &Command, spawn: impl Fn(Command) -> Child + Send +
     counted.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// This thread, and whom it starts. Each step wakes one and then the other: on two processors, which go to sleep
-/// meanwhile, that takes four times as long. Less urgent than others: the kernel's own workers of that processor would
-/// wait until it is over, and with them whoever detaches a loop device.
+/// Binds this thread and its children to one processor, and lowers their priority. Each step switches from one to the
+/// other; on two processors, which sleep in the meantime, this takes four times as long. The priority is lower because
+/// the kernel's workers on that processor would otherwise wait until the end, and with them other tests that detach
+/// loop devices.
 fn on_one_processor() {
     let all = sched_getaffinity(None).expect("sched_getaffinity");
     let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));
@@ -39,7 +43,7 @@ fn on_one_processor() {
     rustix::process::nice(5).expect("nice");
 }
 
-fn stepped(pid: Pid) -> u64 {
+fn single_step(pid: Pid) -> u64 {
     let stopped = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("waitpid");
     assert_eq!(stopped, WaitStatus::Stopped(pid, Signal::SIGSTOP));
     let options = Options::PTRACE_O_TRACEEXEC | Options::PTRACE_O_EXITKILL;
@@ -55,10 +59,10 @@ fn stepped(pid: Pid) -> u64 {
             WaitStatus::PtraceEvent(..) => {}
             WaitStatus::Stopped(_, Signal::SIGTRAP) => instructions += 1,
             WaitStatus::Stopped(_, other) => signal = Some(other),
-            ended => panic!("it became nothing: {ended:?}"),
+            ended => panic!("the program ended without an exec: {ended:?}"),
         }
         let gone_on = match execs {
-            // The shell, which waits to be traced.
+            // The shell that waits for the tracer.
             0 => ptrace::cont(pid, signal),
             1 => ptrace::step(pid, signal),
             _ => {

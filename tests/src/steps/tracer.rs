@@ -1,5 +1,4 @@
-//! The tracing itself: every process of a command is followed, and those of our programs stop at
-//! each of their system calls.
+//! The tracer. It follows every process of a command, and stops the product's programs at each system call.
 
 use std::collections::HashMap;
 use std::fs;
@@ -28,15 +27,15 @@ const FORKS: [i32; 3] = [
     Event::PTRACE_EVENT_VFORK as i32,
 ];
 
-/// The one that [`Tracer::of_server`] knows.
+/// The program that [`Tracer::of_server`] supports.
 const SERVER: &str = "crust-csi";
 
-/// The command, which waits to be traced before it begins.
+/// Returns a command that stops itself and waits for the tracer before it execs the program.
 pub(super) fn stopped_before_exec(command: &Command) -> Command {
     let mut gated = Command::new("/bin/sh");
     gated.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]);
     gated.arg(command.get_program()).args(command.get_args());
-    // Of a command it can't be told that it has no other environment; those of runtimes haven't.
+    // A Command does not report whether its environment was cleared. Those of runtimes were.
     let set = command.get_envs();
     let set = set.filter_map(|(key, value)| Some((key, value?)));
     gated.env_clear().envs(set);
@@ -46,27 +45,26 @@ pub(super) fn stopped_before_exec(command: &Command) -> Command {
     gated
 }
 
-/// A thread that is followed.
+/// A thread that is traced.
 #[derive(Debug, Clone, Default)]
 struct Tracee {
-    /// Which of our programs it runs; the calls of others aren't looked at.
+    /// The product's program that the thread runs; `None` for other programs, whose calls are not traced.
     program: Option<String>,
-    /// The call that it is in, where that will be a step if it works.
+    /// The call that the thread is in, if it is a step once it succeeds.
     call: Option<&'static str>,
 }
 
-/// Follows a command. `wanted` is shown each step right after it was made, and says whether its
-/// program is to be killed now.
+/// Traces a command. `wanted` is called right after each step, and returns whether to kill the program.
 pub(super) struct Tracer<F> {
     wanted: F,
     tracees: HashMap<Pid, Tracee>,
-    /// Children that have stopped before it was known whose they are.
-    held: Vec<Pid>,
-    made: HashMap<(String, &'static str), usize>,
+    /// Children that stopped before the event of their parent.
+    early_children: Vec<Pid>,
+    counts: HashMap<(String, &'static str), usize>,
     killed: bool,
-    /// The container's first process is let go as it begins, and what it runs isn't seen.
-    lets_init_go: bool,
-    /// It is a server: what it runs is looked at as well.
+    /// Whether the container's first process is released when it starts, so that its steps are not seen.
+    releases_init: bool,
+    /// Whether the command is a server, so that the programs that it runs are traced as well.
     is_server: bool,
     server: Option<Pid>,
 }
@@ -76,26 +74,26 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         Self {
             wanted,
             tracees: HashMap::new(),
-            held: Vec::new(),
-            made: HashMap::new(),
+            early_children: Vec::new(),
+            counts: HashMap::new(),
             killed: false,
-            lets_init_go: false,
+            releases_init: false,
             server: None,
             is_server: false,
         }
     }
 
-    /// Of a command that makes a container, without what happens in that. `runc init` of runc 1.3 sends itself the
-    /// signal of glibc's `setxid`, and nix can't hand on a real-time signal.
+    /// Makes a tracer for a create that does not follow the container's processes. `runc init` of runc 1.3 sends itself
+    /// the real-time signal of glibc's `setxid`, which nix can't pass on.
     pub(super) fn without_init(wanted: F) -> Self {
         Self {
-            lets_init_go: true,
+            releases_init: true,
             ..Self::new(wanted)
         }
     }
 
-    /// Of a server. Killed after a step of its own, it leaves the programs that it runs behind, as on a
-    /// host; after a step of one of these, that one is killed with it, as with their container.
+    /// Makes a tracer for a server. After a step of the server only the server is killed; after a step of a program
+    /// that it runs, both are.
     pub(super) fn of_server(wanted: F) -> Self {
         Self {
             is_server: true,
@@ -103,12 +101,12 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
     }
 
-    /// Until the command itself has ended. Who lives on is traced until this thread ends.
+    /// Traces until the command itself has ended. Processes that outlive it are traced until this thread ends.
     #[track_caller]
     pub(super) fn run(mut self, child: &Child) -> TraceOutcome {
         let root = Pid::from_raw(child.id().cast_signed());
         let watchdog = Watchdog::over(root);
-        self.begin(root);
+        self.attach(root);
         let success = loop {
             match wait() {
                 WaitStatus::Exited(pid, code) => {
@@ -123,7 +121,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
                         break false;
                     }
                 }
-                stopped => self.stopped(stopped),
+                stopped => self.handle_stop(stopped),
             }
         };
         watchdog.stop();
@@ -133,8 +131,8 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
     }
 
-    /// Seizes what [`stopped_before_exec`] has stopped, and lets it go on.
-    fn begin(&mut self, root: Pid) {
+    /// Attaches to a process that [`stopped_before_exec`] has stopped, and continues it.
+    fn attach(&mut self, root: Pid) {
         let flags = WaitPidFlag::WUNTRACED;
         let stopped = waitpid(root, Some(flags)).expect("waitpid");
         assert_eq!(stopped, WaitStatus::Stopped(root, Signal::SIGSTOP));
@@ -149,44 +147,45 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         kill(root, Signal::SIGCONT).expect("SIGCONT");
     }
 
-    fn stopped(&mut self, status: WaitStatus) {
+    fn handle_stop(&mut self, status: WaitStatus) {
         let Some(pid) = status.pid() else { return };
         let mut signal = None;
         match status {
-            WaitStatus::PtraceSyscall(_) => self.at_a_call(pid),
+            WaitStatus::PtraceSyscall(_) => self.handle_syscall_stop(pid),
             WaitStatus::PtraceEvent(_, _, event) if event == Event::PTRACE_EVENT_EXEC as i32 => {
-                self.has_executed(pid);
+                self.handle_exec(pid);
             }
-            WaitStatus::PtraceEvent(_, _, event) if FORKS.contains(&event) => self.has_forked(pid),
-            // Its parent's word for it comes a moment later.
+            WaitStatus::PtraceEvent(_, _, event) if FORKS.contains(&event) => self.handle_fork(pid),
+            // The parent's event comes a moment later.
             WaitStatus::PtraceEvent(..) if !self.tracees.contains_key(&pid) && !self.killed => {
-                self.held.push(pid);
+                self.early_children.push(pid);
                 return;
             }
             WaitStatus::Stopped(_, delivered) => signal = Some(delivered),
             _ => {}
         }
-        self.go_on(pid, signal);
+        self.resume(pid, signal);
         if self.killed {
-            for child in std::mem::take(&mut self.held) {
-                self.go_on(child, None);
+            for child in std::mem::take(&mut self.early_children) {
+                self.resume(child, None);
             }
         }
     }
 
-    fn go_on(&self, pid: Pid, signal: Option<Signal>) {
+    fn resume(&self, pid: Pid, signal: Option<Signal>) {
         let tracee = self.tracees.get(&pid);
-        let ours = tracee.is_some_and(|tracee| tracee.program.is_some());
-        // It may have been killed meanwhile, by us or by others.
-        let _ = if ours && !self.killed {
+        let is_traced = tracee.is_some_and(|tracee| tracee.program.is_some());
+        // The process may have been killed in the meantime.
+        let _ = if is_traced && !self.killed {
             ptrace::syscall(pid, signal)
         } else {
             ptrace::cont(pid, signal)
         };
     }
 
-    /// A child goes on with the program that it was forked from; one whose start is no step makes none.
-    fn has_forked(&mut self, parent: Pid) {
+    /// Registers a child, which runs the program of its parent. If the fork was no step, the child's calls are not
+    /// steps either.
+    fn handle_fork(&mut self, parent: Pid) {
         let Ok(child) = ptrace::getevent(parent) else {
             return;
         };
@@ -195,17 +194,17 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         let program = parent.and_then(|it| it.program.clone());
         let call = None;
         self.tracees.insert(child, Tracee { program, call });
-        if let Some(held) = self.held.iter().position(|held| *held == child) {
-            self.held.swap_remove(held);
-            self.go_on(child, None);
+        if let Some(index) = self.early_children.iter().position(|pid| *pid == child) {
+            self.early_children.swap_remove(index);
+            self.resume(child, None);
         }
     }
 
-    /// A step of the program that was, if it was ours, and else of the one that is.
-    fn has_executed(&mut self, pid: Pid) {
-        if self.lets_init_go && is_init(pid) {
+    /// Records an exec as a step of the previous program if that is traced, or else of the new one.
+    fn handle_exec(&mut self, pid: Pid) {
+        if self.releases_init && is_init(pid) {
             self.tracees.remove(&pid);
-            // It may have been killed meanwhile.
+            // The process may have been killed in the meantime.
             let _ = ptrace::detach(pid, None);
             return;
         }
@@ -214,67 +213,68 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         tracee.call = None;
         let before = std::mem::replace(&mut tracee.program, now.clone());
         if let Some(program) = before.or(now) {
-            self.made(pid, &program, "execve");
+            self.record_step(pid, &program, "execve");
         }
     }
 
-    fn at_a_call(&mut self, pid: Pid) {
+    fn handle_syscall_stop(&mut self, pid: Pid) {
         let (Ok(info), Ok(registers)) = (ptrace::syscall_info(pid), ptrace::getregs(pid)) else {
             return;
         };
         let tracee = self.tracees.entry(pid).or_default();
         if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
-            let (number, arguments) = called(&registers);
-            tracee.call = system_calls::changing(number, arguments, |address| word(pid, address));
+            let (number, arguments) = call_and_arguments(&registers);
+            tracee.call =
+                system_calls::changing_call(number, arguments, |address| read_word(pid, address));
             return;
         }
         let call = tracee.call.take();
         let program = tracee.program.clone();
-        // What failed has changed nothing.
-        if let (Some(call), Some(program), true) = (call, program, returned(&registers) >= 0) {
-            self.made(pid, &program, call);
+        // A call that failed has changed nothing.
+        if let (Some(call), Some(program), true) = (call, program, return_value(&registers) >= 0) {
+            self.record_step(pid, &program, call);
         }
     }
 
-    fn made(&mut self, pid: Pid, program: &str, call: &'static str) {
+    fn record_step(&mut self, pid: Pid, program: &str, call: &'static str) {
         if self.killed {
             return;
         }
-        let nth = self.made.entry((program.to_owned(), call)).or_default();
+        let nth = self.counts.entry((program.to_owned(), call)).or_default();
         *nth += 1;
         let step = Step::new(program, call, *nth);
         if (self.wanted)(&step) {
             let own = program == SERVER;
             let server = self.server.into_iter();
-            // The server first: it isn't to see how its program ends.
+            // The server is killed first, so that it does not see how its program ends.
             for victim in server.chain((self.server.is_none() || !own).then_some(pid)) {
-                kill(victim, Signal::SIGKILL).expect("it is stopped");
+                kill(victim, Signal::SIGKILL).expect("the process is stopped");
             }
             self.killed = true;
         }
     }
 }
 
-/// What stands at an address of a tracee's; `None` where nothing does.
-fn word(pid: Pid, address: u64) -> Option<u64> {
+/// Reads a word of a tracee's memory; `None` if the address is not mapped.
+fn read_word(pid: Pid, address: u64) -> Option<u64> {
     let word = ptrace::read(pid, address as ptrace::AddressType).ok()?;
     Some(word.cast_unsigned())
 }
 
-/// Of this thread's children and tracees alone: other threads wait for theirs.
+/// Waits for this thread's own children and tracees, because other threads wait for theirs.
 fn wait() -> WaitStatus {
     let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     waitpid(None, Some(flags)).expect("waitpid")
 }
 
-/// Which of our programs a process runs, and for the hook what it was called for; others have their
-/// name where `all` are asked for.
+/// Returns the product's program that a process runs, with the subcommand of the hook. With `all` it returns the names
+/// of other programs as well.
 fn program_of(pid: Pid, all: bool) -> Option<String> {
     let program = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let name = program.file_name()?.as_bytes();
-    for ours in ["runcrust", SERVER] {
-        if name.starts_with(ours.as_bytes()) {
-            return Some(ours.to_owned());
+    for name_prefix in ["runcrust", SERVER] {
+        if name.starts_with(name_prefix.as_bytes()) {
+            return Some(name_prefix.to_owned());
         }
     }
     if name != b"crust-mount-hook" {
@@ -286,35 +286,35 @@ fn program_of(pid: Pid, all: bool) -> Option<String> {
     Some(format!("crust-mount-hook {verb}"))
 }
 
-/// Whether a process has begun as `runc init`; crun executes nothing there.
+/// Returns whether a process was started as `runc init`. crun has no such exec.
 fn is_init(pid: Pid) -> bool {
     let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     line.split(|byte| *byte == 0).nth(1) == Some(b"init")
 }
 
 #[cfg(target_arch = "x86_64")]
-fn called(registers: &libc::user_regs_struct) -> (u64, [u64; 3]) {
+fn call_and_arguments(registers: &libc::user_regs_struct) -> (u64, [u64; 3]) {
     let arguments = [registers.rdi, registers.rsi, registers.rdx];
     (registers.orig_rax, arguments)
 }
 
 #[cfg(target_arch = "x86_64")]
-fn returned(registers: &libc::user_regs_struct) -> i64 {
+fn return_value(registers: &libc::user_regs_struct) -> i64 {
     registers.rax.cast_signed()
 }
 
 #[cfg(target_arch = "aarch64")]
-fn called(registers: &libc::user_regs_struct) -> (u64, [u64; 3]) {
+fn call_and_arguments(registers: &libc::user_regs_struct) -> (u64, [u64; 3]) {
     let [first, second, third, ..] = registers.regs;
     (registers.regs[8], [first, second, third])
 }
 
 #[cfg(target_arch = "aarch64")]
-fn returned(registers: &libc::user_regs_struct) -> i64 {
+fn return_value(registers: &libc::user_regs_struct) -> i64 {
     registers.regs[0].cast_signed()
 }
 
-/// Ends a command that hangs, after it has said where.
+/// Kills a command that hangs, and reports what its processes wait for.
 struct Watchdog(mpsc::Sender<()>, std::thread::JoinHandle<Option<String>>);
 
 impl Watchdog {
@@ -336,7 +336,7 @@ impl Watchdog {
         let _ = self.0.send(());
         let hang = self.1.join().expect("it only waits");
         if let Some(hang) = hang {
-            panic!("a traced command doesn't end:\n{hang}");
+            panic!("a traced command does not end:\n{hang}");
         }
     }
 }

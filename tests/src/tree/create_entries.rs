@@ -1,4 +1,4 @@
-//! A tree of very many entries, made fast.
+//! Creates trees with millions of entries quickly.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,12 +6,11 @@ use std::path::Path;
 
 use nix::sys::stat::{Mode, SFlag, mknod};
 
-/// Makes so many directories, named by their number, with so many `names` in each, numbers too:
-/// the first `files` of them are empty files, the others further names of those. All are root's,
-/// files 0644 and directories 0755.
+/// Creates directories that are named by number, with `names` entries in each, which are numbered too. The first
+/// `files` entries are empty files, and the others are further hard links to them. Everything belongs to root, with
+/// mode 0644 for files and 0755 for directories.
 ///
-/// The inodes are what costs, when they are made and again when the file system is unmounted; a
-/// walk looks at each name.
+/// Inodes are what takes time, when they are created and again at unmount, while a walk visits every name.
 pub fn create_entries(root: &Path, directories: usize, names: usize, files: usize) {
     let mode = Mode::from_bits_truncate(0o644);
     for directory in 0..directories {
@@ -20,7 +19,7 @@ pub fn create_entries(root: &Path, directories: usize, names: usize, files: usiz
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("chmod");
         let at = |number: usize| directory.join(number.to_string());
         for number in 0..names.min(files) {
-            // One call, where open and close would be two.
+            // One call instead of open and close.
             mknod(&at(number), SFlag::S_IFREG, mode, 0).expect("mknod");
         }
         for number in files..names {

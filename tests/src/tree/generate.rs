@@ -1,4 +1,4 @@
-//! A tree with every kind of entry that can trip up a walk.
+//! Generates a tree with every kind of entry that a walk may treat wrongly.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -20,12 +20,12 @@ const MODES: [u32; 18] = [
     0o4755, 0o2755, 0o6711, 0o2644, 0o4000,
 ];
 const OWNERS: [u32; 4] = [0, 1000, 65534, 2_000_000_000];
-/// Deeper than a walk keeps directories open.
+/// Deeper than the number of directories that a walk keeps open.
 const DEPTH: usize = 80;
-/// More than a short listing holds.
+/// More entries than fit into one buffer of a listing.
 const WIDTH: usize = 150;
 
-/// Files outside of the volume, which links in it lead to.
+/// Files outside of the volume that links in the volume point to.
 #[derive(Debug)]
 pub struct OutsideFiles {
     directory: PathBuf,
@@ -34,7 +34,7 @@ pub struct OutsideFiles {
 }
 
 impl OutsideFiles {
-    /// Makes a directory with a file, and notes how the host's own files are.
+    /// Creates a directory with files, and records the state of some files of the host.
     pub fn new(dir: &TestDir) -> Self {
         let directory = dir.subdir("outside");
         fs::create_dir(directory.join("directory")).expect("mkdir");
@@ -51,7 +51,7 @@ impl OutsideFiles {
         }
     }
 
-    /// Nothing outside has changed.
+    /// Checks that nothing outside of the volume has changed.
     #[track_caller]
     pub fn assert_unchanged(&self) {
         Snapshot::take(&self.directory).assert_is(&self.before);
@@ -61,7 +61,7 @@ impl OutsideFiles {
     }
 }
 
-/// Only what a walk would change: packages may be installed meanwhile.
+/// Returns only what a walk would change, because packages may be installed at the same time.
 fn of_the_host(path: &Path) -> (PathBuf, Permissions, u32, u32) {
     let info = fs::metadata(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
     let (uid, gid) = (
@@ -71,10 +71,10 @@ fn of_the_host(path: &Path) -> (PathBuf, Permissions, u32, u32) {
     (path.to_owned(), info.permissions(), uid, gid)
 }
 
-/// Fills `root`: some hundred entries, the same ones for the same seed. `group` is among the
-/// groups, so that some entries are right for an fsGroup of that number already.
+/// Fills `root` with several hundred entries, which are the same for the same seed. Some belong to `group` already, so
+/// that they need no change for an fsGroup of that number.
 ///
-/// By name there are `setuid` (4755), `setgid-file` (2755), `right` (0660, `group`) and `deep`.
+/// Entries with known names are `setuid` (4755), `setgid-file` (2755), `right` (0660, `group`) and `deep`.
 pub fn generate(root: &Path, outside: &OutsideFiles, group: u32, seed: u64) {
     let mut maker = Maker {
         random: Random::new(seed),
@@ -96,7 +96,7 @@ struct Maker {
 }
 
 impl Maker {
-    /// Gives an entry any owner and mode.
+    /// Gives an entry a random owner, group and mode.
     fn any(&mut self, path: &Path) {
         let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
         let mode = *self.random.pick(&MODES);
@@ -176,7 +176,8 @@ impl Maker {
         drop(UnixListener::bind(at.join("socket")).expect("a socket"));
         for (name, kind, number) in [
             ("null", SFlag::S_IFCHR, makedev(1, 3)),
-            // No driver has these numbers: opening one would be ENXIO. (xfs takes none above 511.)
+            // No driver has these numbers, so opening the node fails with ENXIO. (xfs accepts no major number above
+            // 511.)
             ("no driver", SFlag::S_IFCHR, makedev(400, 1)),
             ("block", SFlag::S_IFBLK, makedev(400, 1)),
         ] {
@@ -202,7 +203,7 @@ impl Maker {
         }
     }
 
-    /// Names of one inode in several directories, which are walked one after another.
+    /// Creates several names of one inode in different directories, which are walked one after the other.
     fn hard_links(&mut self, root: &Path) {
         let (one, other) = (root.join("hard links"), root.join("more hard links"));
         self.directory(&one);
@@ -218,7 +219,7 @@ impl Maker {
                 fs::hard_link(&file, link).expect("link");
             }
         }
-        // link(2) takes a symbolic link for itself.
+        // link(2) does not follow a symbolic link.
         fs::hard_link(root.join("to a file outside"), other.join("link")).expect("link");
         fs::hard_link(root.join("special/fifo"), other.join("fifo")).expect("link");
     }
@@ -234,7 +235,7 @@ impl Maker {
         }
     }
 
-    /// Neither owner nor mode can be changed, not even by root (chattr(1)).
+    /// Creates entries whose owner and mode can't be changed, not even by root (chattr(1)).
     fn frozen(&mut self, root: &Path) {
         let at = root.join("frozen");
         self.directory(&at);
@@ -282,7 +283,7 @@ fn links(root: &Path, outside: &OutsideFiles) {
     lchown(root.join("passwd"), Some(1000), Some(1000)).expect("lchown");
 }
 
-/// The mode last, for a chown takes setuid away.
+/// Sets the mode after the owner, because chown clears the setuid bit.
 fn set(path: &Path, uid: u32, gid: u32, mode: u32) {
     lchown(path, Some(uid), Some(gid)).unwrap_or_else(|error| panic!("lchown {path:?}: {error}"));
     fs::set_permissions(path, Permissions::from_mode(mode))

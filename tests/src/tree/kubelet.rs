@@ -1,28 +1,26 @@
-//! kubelet's fsGroup, as straightforward as it is there: the measure for the product's walk,
-//! with which it shares nothing.
+//! A direct port of kubelet's fsGroup, with which the product's walk is compared. It shares no code with the product.
 
 use std::fs::{self, Metadata, Permissions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
 use std::path::Path;
 
-/// `fsGroupChangePolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Every entry, always.
+    /// Change every entry.
     Always,
-    /// Every entry, unless the root is right already.
+    /// Change every entry, unless the root is already right.
     OnRootMismatch,
 }
 
-/// kubelet's `rwMask`.
+/// `rwMask` in kubelet.
 const READ_WRITE: u32 = 0o660;
-/// kubelet's `execMask`.
+/// `execMask` in kubelet.
 const EXECUTE: u32 = 0o110;
 const SETGID: u32 = 0o2000;
 
-/// kubelet's `SetVolumeOwnership` (`pkg/volume/volume_linux.go`) of a volume that is writable. By
-/// paths: nobody else may have the tree meanwhile.
+/// Does what kubelet's `SetVolumeOwnership` (`pkg/volume/volume_linux.go`) does for a writable volume. It works by
+/// path, so nothing else may change the tree.
 pub fn set_volume_ownership(root: &Path, group: u32, policy: Policy) {
     let skip = policy == Policy::OnRootMismatch && !requires_change(root, group);
     if !skip {
@@ -30,14 +28,14 @@ pub fn set_volume_ownership(root: &Path, group: u32, policy: Policy) {
     }
 }
 
-/// `requiresPermissionChange`
+/// `requiresPermissionChange` in kubelet.
 fn requires_change(root: &Path, group: u32) -> bool {
     let info = lstat(root);
     let unix = READ_WRITE | EXECUTE;
     !info.is_dir() || info.gid() != group || info.mode() & unix != unix || info.mode() & SETGID == 0
 }
 
-/// `walkDeep`: what is in a directory, and then the directory as it was before.
+/// `walkDeep` in kubelet: visits the contents of a directory, and then the directory with its earlier metadata.
 fn walk_deep(path: &Path, walk: &mut impl FnMut(&Path, &Metadata)) {
     let info = lstat(path);
     if info.is_dir() {
@@ -51,7 +49,7 @@ fn walk_deep(path: &Path, walk: &mut impl FnMut(&Path, &Metadata)) {
     walk(path, &info);
 }
 
-/// `changeFilePermission`
+/// `changeFilePermission` in kubelet.
 fn change(path: &Path, info: &Metadata, group: u32) {
     log_and_go_on(path, lchown(path, None, Some(group)));
     if info.is_symlink() {
@@ -68,8 +66,7 @@ fn change(path: &Path, info: &Metadata, group: u32) {
     );
 }
 
-/// What kubelet does with any error. Here only an immutable entry and a read-only snapshot of a
-/// btrfs may give one.
+/// Ignores an error as kubelet does. Here only an immutable entry and a read-only btrfs snapshot may cause one.
 fn log_and_go_on(path: &Path, result: io::Result<()>) {
     use io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
     match result {

@@ -1,4 +1,4 @@
-//! A tree, written down entry by entry.
+//! Snapshots of trees.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,68 +7,65 @@ use std::path::{Path, PathBuf};
 
 use sha2::Digest as _;
 
-/// So many differences are shown.
+/// The number of differences that a failure shows.
 const SHOWN: usize = 40;
 
-/// One entry.
+/// The metadata and content of one entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// As `ls -l` has it: `-`, `d`, `l`, `p`, `s`, `c`, `b`.
+    /// The type as in `ls -l`: `-`, `d`, `l`, `p`, `s`, `c` or `b`.
     pub kind: char,
     /// The twelve permission bits.
     pub mode: u32,
-    /// The owner.
     pub uid: u32,
-    /// The group.
     pub gid: u32,
-    /// The inode's number.
+    /// The inode number.
     pub inode: u64,
-    /// How many names the inode has; for a directory, its subdirectories.
+    /// The link count. Of a directory it depends on its subdirectories.
     pub links: u64,
-    /// A device node's number.
+    /// The device number of a device node.
     pub device: u64,
-    /// A digest of a file's bytes, or what a symbolic link says.
+    /// The digest of a file's content, or the target of a symbolic link.
     pub content: String,
-    /// `st_mtim`
     pub modified: (i64, i64),
-    /// `st_ctim`: even a chmod to the same mode shows here.
+    /// `st_ctim`, which even a chmod to the same mode changes.
     pub changed: (i64, i64),
 }
 
-/// A tree's entries by their paths in it; the root's is empty.
+/// The entries of a tree by their paths; the root's path is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Snapshot(BTreeMap<PathBuf, Entry>);
 
 impl Snapshot {
-    /// Of a directory and all below it, or of one file. No link is followed.
+    /// Takes a snapshot of a directory and everything below it, or of one file. Symbolic links are not followed.
     pub fn take(root: &Path) -> Self {
         let mut entries = BTreeMap::new();
         add(root, PathBuf::new(), &mut entries);
         Self(entries)
     }
 
-    /// One of the entries.
+    /// Returns the entry with this path, which must exist.
     pub fn entry(&self, path: impl AsRef<Path>) -> &Entry {
         let path = path.as_ref();
         self.0.get(path).unwrap_or_else(|| panic!("no {path:?}"))
     }
 
-    /// All entries, in the order of their paths.
+    /// Returns all entries, ordered by path.
     pub fn entries(&self) -> impl Iterator<Item = (&Path, &Entry)> {
         self.0.iter().map(|(path, entry)| (path.as_path(), entry))
     }
 
-    /// How many there are.
+    /// Returns the number of entries.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Never: there is a root.
+    /// Returns false for every snapshot, because the root is an entry.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The same with every `changed` forgotten, to compare what was made at different times.
+    /// Resets `changed` of all entries, to compare trees that were made at different times.
     #[must_use]
     pub fn without_change_times(mut self) -> Self {
         for entry in self.0.values_mut() {
@@ -77,8 +74,8 @@ impl Snapshot {
         self
     }
 
-    /// The same with setuid and setgid of what isn't a directory forgotten: who is killed while it
-    /// changes a group takes them along (docs/limitations.md).
+    /// Clears the setuid and setgid bits of everything but directories, which get lost if a program is killed while it
+    /// changes a group (docs/limitations.md).
     #[must_use]
     pub fn without_set_ids(mut self) -> Self {
         for entry in self.0.values_mut().filter(|entry| entry.kind != 'd') {
@@ -87,7 +84,7 @@ impl Snapshot {
         self
     }
 
-    /// Compares with what it should be.
+    /// Checks that a snapshot is equal to the expected one. Panics with the differences of each entry.
     #[track_caller]
     pub fn assert_is(&self, expected: &Self) {
         let differences = self.differences(expected);
@@ -188,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_difference_is_told_by_path() {
+    fn every_difference_is_reported_with_its_path() {
         let dir = crate::TestDir::new();
         fs::write(dir.join("same"), "").unwrap();
         fs::write(dir.join("mode"), "").unwrap();

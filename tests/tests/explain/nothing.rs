@@ -4,7 +4,7 @@ use std::fs;
 use std::process::Command;
 
 use runcrust_tests::node::utf8;
-use runcrust_tests::system_calls::{Kind, names};
+use runcrust_tests::system_calls::{CallKind, names};
 use runcrust_tests::{Bundle, Node, POD, Run, StagedVolume, on_each_delegate};
 
 use crate::scene::explain;
@@ -28,7 +28,7 @@ fn changes(trace: &str) -> Vec<&str> {
 fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
     let file = node.dir().join("strace");
     let mut strace = Command::new("strace");
-    let changing = names(&[Kind::Open, Kind::Object, Kind::Request]);
+    let changing = names(&[CallKind::Open, CallKind::Object, CallKind::Request]);
     // Not every version of strace has all of them.
     let traced: Vec<String> = changing
         .chain(["connect", "setrlimit", "socket"])

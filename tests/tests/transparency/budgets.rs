@@ -149,7 +149,7 @@ fn pass_through_takes_few_instructions_and_reading_too() {
     stage_others(&node, 1);
     let plain = node.container(&Bundle::plain(node.dir()).write());
     let state = plain.command(&["state", plain.id()]);
-    let count = steps::instructions(&state, |mut state| state.spawn().expect("it starts"));
+    let count = steps::count_instructions(&state, |mut state| state.spawn().expect("it starts"));
     assert!(count <= INSTRUCTIONS, "{count}");
 
     let mut large = bundle(&node, &node.dir().subdir("sources"));
@@ -162,7 +162,7 @@ fn pass_through_takes_few_instructions_and_reading_too() {
     }
     let container = node.container(&large.write());
     let create = container.create_command();
-    let count = steps::instructions(&create, |create| container.spawn(create));
+    let count = steps::count_instructions(&create, |create| container.spawn(create));
     assert!(count <= INSTRUCTIONS_OF_A_CREATE, "{count}");
 }
 
@@ -173,7 +173,7 @@ fn a_create_with_a_volume_takes_few_instructions() {
     let bundle = volume.plain_bundle();
     let container = volume.container(&bundle.write());
     let create = container.create_command();
-    let count = steps::instructions(&create, |create| container.spawn(create));
+    let count = steps::count_instructions(&create, |create| container.spawn(create));
     assert!(count <= INSTRUCTIONS_OF_A_MATCH, "{count}");
 }
 

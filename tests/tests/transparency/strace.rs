@@ -4,10 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use runcrust_tests::system_calls::{Kind, names};
+use runcrust_tests::system_calls::{CallKind, names};
 
 /// The kinds of calls that change something, or what this process hands on. Of opens the flags are looked at.
-const CHANGES: [Kind; 4] = [Kind::Object, Kind::Write, Kind::Place, Kind::Inherited];
+const CHANGES: [CallKind; 4] = [
+    CallKind::Object,
+    CallKind::Write,
+    CallKind::RootOrNamespace,
+    CallKind::Inherited,
+];
 
 /// A traced command: `strace` prints what it does, until it ends.
 pub(crate) struct Trace {
