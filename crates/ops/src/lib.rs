@@ -50,7 +50,7 @@ static DAEMON: Daemon = Daemon {
 #[derive(Debug, Parser)]
 #[command(name = "crust_ops", version)]
 struct Cli {
-    /// Configuration file [default: /etc/runcrust/crust_ops.toml, if it exists]
+    /// Configuration file; by default the one in /etc/runcrust, if it exists
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Check the configuration and the node, print the results, and exit

@@ -47,7 +47,7 @@ pub enum ViewsError {
     View(#[from] ViewError),
 }
 
-/// Flags of a move_mount(2) from one descriptor onto another.
+/// Flags of a `move_mount(2)` from one descriptor onto another.
 pub(crate) const BETWEEN_FDS: MoveMountFlags =
     MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH.union(MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH);
 

@@ -281,7 +281,7 @@ impl Pods {
             ProcessState::Alive => self.live.push(record.pod_uid.clone()),
             ProcessState::Ended(_) => {}
             ProcessState::Unknown(reason) => {
-                self.unknown.push((Some(record.pod_uid.clone()), reason))
+                self.unknown.push((Some(record.pod_uid.clone()), reason));
             }
         }
     }
