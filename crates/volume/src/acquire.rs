@@ -81,7 +81,7 @@ pub(super) fn acquire<T>(
             Ok(result)
         }
         Err(cause) => {
-            // Errors of the restoration are dropped in favor of the cause.
+            // An error of restoring the record is ignored, because the cause matters more.
             let restored = volume.write_record(before);
             if claimed.is_new_owner && restored.is_ok() {
                 let _ = owners::remove_owner(context, target, device);

@@ -74,7 +74,8 @@ impl AttachDirectory {
     /// The propagation of the other mounts stays the same, because a Bidirectional mount of the same container must
     /// still reach the host. The tmpfs must not. So the mount P that holds the directory is made private for a moment,
     /// and then rejoins its peer group through a clone of P that stayed in the group (`MOVE_MOUNT_SET_GROUP`,
-    /// Linux 5.15). Making all mounts slaves, as `unshare(1)` can, would keep the container's own mounts from the host.
+    /// Linux 5.15). If all mounts were made slaves, as `unshare(1)` can, the container's own mounts couldn't reach the
+    /// host.
     ///
     /// If the directory is a [private mount](make_private_mount) there is no peer group to rejoin.
     pub fn in_transient_namespace(directory: &Path) -> Result<Self, AttachError> {
@@ -248,8 +249,8 @@ fn open_directory(directory: &Path) -> Result<OwnedFd, AttachError> {
 fn propagates(mount: &OwnedFd, table: &MountInfo) -> Result<bool, AttachError> {
     let found = table.mount(identity(mount)?.mount);
     let found = found.map_err(|error| unreadable_mounts(&error))?;
-    // A mount that isn't listed (in a chroot) may propagate. A wrong `true` is an error of the kernel, a wrong `false`
-    // would let the tmpfs reach the host.
+    // A mount that isn't listed (in a chroot) may propagate. If `true` is wrong, a later call fails. If `false` were
+    // wrong, the tmpfs would propagate to the host.
     Ok(found.is_none_or(|mount| {
         mount.propagation.shared.is_some() || mount.propagation.master.is_some()
     }))

@@ -73,7 +73,7 @@ impl MountStatus {
             mount = sandbox.find_mount(volume.digest(), plan.device.number())?;
             if let Some(mount) = &mount {
                 // The volume's record was lost: the mounted superblock is compared with the staged one instead.
-                let mounted = MountedSuperblock::of(mount);
+                let mounted = MountedSuperblock::from_mount(mount);
                 plan = plan.or_labelled(mounted.label())?;
                 plan = plan.or_read_only(mounted.is_read_only());
                 mounted.check(&plan.superblock, plan.read_only)?;

@@ -20,7 +20,7 @@ pub(super) struct MountedSuperblock {
 }
 
 impl MountedSuperblock {
-    pub(super) fn of(mounted: &SandboxMount) -> Self {
+    pub(super) fn from_mount(mounted: &SandboxMount) -> Self {
         let (fstype, options) = (&mounted.fstype, &mounted.super_options);
         let (fstype, options) = (fstype.to_string_lossy(), options.to_string_lossy());
         Self::new(&fstype, &options, mounted.is_read_only)
