@@ -18,57 +18,61 @@ use crate::serde_text;
 
 /// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet
 /// knows of that.
-pub(crate) const DEFER: &str = "crust.dev/defer";
+pub(crate) const DEFER_KEY: &str = "crust.dev/defer";
 
 /// Another such key: `Always` or `OnRootMismatch`, which a kubelet without KEP-2857 doesn't hand on.
-pub(crate) const CHANGE_POLICY: &str = "crust.dev/fsgroup-change-policy";
+pub(crate) const CHANGE_POLICY_KEY: &str = "crust.dev/fsgroup-change-policy";
 
 /// The prefix of the driver's own keys. Others are ignored.
-const OURS: &str = "crust.dev/";
+const KEY_PREFIX: &str = "crust.dev/";
 
 /// The parameters that a volume is created with. Each call on a node gets them again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {
-    /// [`DEFER`].
+    /// [`DEFER_KEY`].
     pub(crate) defer: bool,
-    /// [`CHANGE_POLICY`].
+    /// [`CHANGE_POLICY_KEY`].
     #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
 impl Parameters {
     /// Reads a `StorageClass`'s parameters. What csi-provisioner adds, `csi.storage.k8s.io/…`, is ignored.
-    pub(crate) fn of_class(parameters: &HashMap<String, String>) -> Result<Self, FieldError> {
+    pub(crate) fn from_storage_class(
+        parameters: &HashMap<String, String>,
+    ) -> Result<Self, FieldError> {
         let field = "parameters";
         let is_known =
-            |key: &&String| key.starts_with("csi.storage.k8s.io/") || key.starts_with(OURS);
+            |key: &&String| key.starts_with("csi.storage.k8s.io/") || key.starts_with(KEY_PREFIX);
         if let Some(unknown) = parameters.keys().find(|key| !is_known(key)) {
-            return Err(FieldError::new(field, not_ours(unknown)));
+            return Err(FieldError::new(field, unknown_key(unknown)));
         }
         Self::read(field, parameters)
     }
 
     /// Reads a volume's context, in which others than the driver may have keys.
-    pub(crate) fn of_context(context: &HashMap<String, String>) -> Result<Self, FieldError> {
+    pub(crate) fn from_volume_context(
+        context: &HashMap<String, String>,
+    ) -> Result<Self, FieldError> {
         Self::read("volume_context", context)
     }
 
     fn read(field: &'static str, keys: &HashMap<String, String>) -> Result<Self, FieldError> {
         let mut read = Self::default();
-        for (key, value) in keys.iter().filter(|(key, _)| key.starts_with(OURS)) {
+        for (key, value) in keys.iter().filter(|(key, _)| key.starts_with(KEY_PREFIX)) {
             let wrong = |reason: String| FieldError::new(field, format!("{key}: {reason}"));
             match key.as_str() {
-                DEFER => {
+                DEFER_KEY => {
                     read.defer = value
                         .parse()
                         .map_err(|_| wrong(format!("{value:?} is neither true nor false")))?;
                 }
-                CHANGE_POLICY => {
+                CHANGE_POLICY_KEY => {
                     let policy = value.parse::<FsGroupChangePolicy>();
                     read.change_policy = Some(policy.map_err(|error| wrong(error.to_string()))?);
                 }
-                unknown => return Err(FieldError::new(field, not_ours(unknown))),
+                unknown => return Err(FieldError::new(field, unknown_key(unknown))),
             }
         }
         Ok(read)
@@ -76,17 +80,17 @@ impl Parameters {
 
     /// Returns the parameters as a volume's context.
     pub(crate) fn context(&self) -> HashMap<String, String> {
-        let defer = self.defer.then(|| (DEFER, "true".to_owned()));
+        let defer = self.defer.then(|| (DEFER_KEY, "true".to_owned()));
         let policy = self
             .change_policy
-            .map(|policy| (CHANGE_POLICY, policy.to_string()));
+            .map(|policy| (CHANGE_POLICY_KEY, policy.to_string()));
         let keys = defer.into_iter().chain(policy);
         keys.map(|(key, value)| (key.to_owned(), value)).collect()
     }
 }
 
-fn not_ours(key: &str) -> String {
-    format!("{key:?} isn't known; known are {DEFER} and {CHANGE_POLICY}")
+fn unknown_key(key: &str) -> String {
+    format!("{key:?} isn't known; known are {DEFER_KEY} and {CHANGE_POLICY_KEY}")
 }
 
 /// A volume capability of CSI: as what, and by how many, a volume is used.
@@ -115,7 +119,7 @@ pub(crate) struct MountCapability {
 
 impl Capability {
     /// Reads the capability of a request, which is required.
-    pub(crate) fn of(
+    pub(crate) fn from_request(
         field: &'static str,
         capability: Option<&VolumeCapability>,
         features: &Features,
@@ -125,7 +129,7 @@ impl Capability {
         let access = capability.access_type.as_ref();
         let mount = match access.ok_or_else(|| missing("block or mount"))? {
             AccessType::Block(_) => None,
-            AccessType::Mount(mount) => Some(MountCapability::of(field, mount)?),
+            AccessType::Mount(mount) => Some(MountCapability::from_request(field, mount)?),
         };
         let mode = capability.access_mode.as_ref();
         let mode = mode.ok_or_else(|| missing("access_mode"))?.mode;
@@ -152,31 +156,31 @@ impl Capability {
 
     /// Whether it is the same use of the volume's storage: groups are each pod's own, and one mode is another's
     /// newer name (KEP-2485), which kubelet uses from a driver's upgrade on.
-    pub(crate) fn stages_like(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_staging(&self, other: &Self) -> bool {
         let of_storage = |usage: &Self| {
             let mount = usage.mount.as_ref();
-            mount.map(|mount| (mount.fstype, mount.meant_options()))
+            mount.map(|mount| (mount.fstype, mount.canonical_options()))
         };
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
 
     /// Whether it says the same of a pod but for groups, by whatever name of the mode: `SINGLE_NODE_WRITER` is what
     /// either of the newer ones was.
-    pub(crate) fn means(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_usage(&self, other: &Self) -> bool {
         let is_older = |usage: &Self| usage.mode == AccessMode::SingleNodeWriter;
         let is_same_mode = self.mode == other.mode || is_older(self) || is_older(other);
-        self.stages_like(other) && is_same_mode
+        self.has_same_staging(other) && is_same_mode
     }
 
     /// Whether the pods' groups are the same.
-    pub(crate) fn groups_like(&self, other: &Self) -> bool {
+    pub(crate) fn has_same_groups(&self, other: &Self) -> bool {
         let groups = |usage: &Self| usage.mount.as_ref().map(|it| (it.group, it.change_policy));
         groups(self) == groups(other)
     }
 }
 
 impl MountCapability {
-    fn of(field: &'static str, mount: &MountVolume) -> Result<Self, FieldError> {
+    fn from_request(field: &'static str, mount: &MountVolume) -> Result<Self, FieldError> {
         let wrong =
             |name: &str, reason: String| FieldError::new(field, format!("{name}: {reason}"));
         let fstype = match mount.fs_type.as_str() {
@@ -224,7 +228,7 @@ impl MountCapability {
 impl MountCapability {
     /// The options in one spelling: kubelet asks again after each restart, and what it asks with may
     /// have been written anew. As they are where they can't be understood.
-    fn meant_options(&self) -> Vec<String> {
+    fn canonical_options(&self) -> Vec<String> {
         options::parse(&self.options)
             .map_or_else(|_| self.options.clone(), |options| options.canonical())
     }
@@ -288,7 +292,7 @@ mod tests {
     }
 
     fn of(capability: &VolumeCapability) -> Result<Capability, String> {
-        Capability::of("c", Some(capability), &all()).map_err(|error| error.to_string())
+        Capability::from_request("c", Some(capability), &all()).map_err(|error| error.to_string())
     }
 
     fn keys(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -336,14 +340,14 @@ mod tests {
             let error = of(&capability).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(Capability::of("c", None, &all()).is_err());
+        assert!(Capability::from_request("c", None, &all()).is_err());
     }
 
     #[test]
     fn multi_node_and_newer_modes_are_refused() {
         let of_mode = |mode, features: &Features| {
             let capability = mount(MountVolume::default(), mode);
-            Capability::of("c", Some(&capability), features)
+            Capability::from_request("c", Some(&capability), features)
                 .map(|usage| usage.mode)
                 .ok()
         };
@@ -362,25 +366,28 @@ mod tests {
 
     #[test]
     fn an_unknown_parameter_is_refused_but_not_a_context() {
-        let ours = keys(&[(DEFER, "true"), (CHANGE_POLICY, "OnRootMismatch")]);
-        let read = Parameters::of_class(&ours).unwrap();
+        let ours = keys(&[(DEFER_KEY, "true"), (CHANGE_POLICY_KEY, "OnRootMismatch")]);
+        let read = Parameters::from_storage_class(&ours).unwrap();
         assert_eq!(read.context(), ours);
-        assert_eq!(Parameters::of_context(&read.context()).unwrap(), read);
+        assert_eq!(
+            Parameters::from_volume_context(&read.context()).unwrap(),
+            read
+        );
         let others = keys(&[("csi.storage.k8s.io/pvc/name", "data")]);
         assert_eq!(
-            Parameters::of_class(&others).unwrap(),
+            Parameters::from_storage_class(&others).unwrap(),
             Parameters::default()
         );
         let identity = keys(&[("storage.kubernetes.io/csiProvisionerIdentity", "x")]);
-        assert!(Parameters::of_class(&identity).is_err());
-        assert!(Parameters::of_context(&identity).is_ok());
+        assert!(Parameters::from_storage_class(&identity).is_err());
+        assert!(Parameters::from_volume_context(&identity).is_ok());
         for wrong in [
-            (DEFER, "yes"),
-            (CHANGE_POLICY, "always"),
+            (DEFER_KEY, "yes"),
+            (CHANGE_POLICY_KEY, "always"),
             ("crust.dev/deferred", "true"),
         ] {
             assert!(
-                Parameters::of_context(&keys(&[wrong])).is_err(),
+                Parameters::from_volume_context(&keys(&[wrong])).is_err(),
                 "{wrong:?}"
             );
         }

@@ -18,9 +18,9 @@ use crate::kubelet_paths::default_quarantine;
 use crate::ops::Ops;
 use crate::refusal::DataError;
 use crate::refusal::Refusal;
-use crate::settings::{LONGEST_LABEL, Settings};
+use crate::settings::{MAX_LABEL_BYTES, Settings};
 use crate::store::{Lifecycle, Record, Store};
-use crate::target_cleanup::clear;
+use crate::target_cleanup::remove_target;
 
 /// In the data directory: held as long as the driver runs.
 const LOCK: &str = "lock";
@@ -36,7 +36,7 @@ pub(crate) enum StartError {
     Volume(#[from] DataError),
     /// The host's name is too long for what it is needed for.
     #[error(
-        "node id {0:?}: it has to have 1 to {LONGEST_LABEL} bytes, for it is a label's value too; hint: --node-id"
+        "node id {0:?}: it has to have 1 to {MAX_LABEL_BYTES} bytes, for it is a label's value too; hint: --node-id"
     )]
     NodeId(String),
     /// Another driver has the data directory.
@@ -63,8 +63,8 @@ pub(crate) struct Driver {
     pub(crate) images: Images,
     pub(crate) ops: Ops,
     crust: CrustDirectory,
-    /// Room is promised to one volume after the other.
-    pub(crate) promising: Mutex<()>,
+    /// Space is promised to one volume after the other.
+    pub(crate) reservation: Mutex<()>,
     /// And a target path is given to one.
     targets: KeyedLocks<TargetPath>,
     #[expect(dead_code, reason = "the open file is the lock")]
@@ -75,7 +75,7 @@ impl Driver {
     /// With its data directory to itself: two of them would attach an image twice.
     pub(crate) fn new(settings: Settings, ops: Ops) -> Result<Self, StartError> {
         let node_id = settings.node_id();
-        if node_id.is_empty() || node_id.len() > LONGEST_LABEL {
+        if node_id.is_empty() || node_id.len() > MAX_LABEL_BYTES {
             return Err(StartError::NodeId(node_id));
         }
         let data = Directory::create(&settings.data_dir)?;
@@ -102,7 +102,7 @@ impl Driver {
             store: Store::open(&settings.data_dir)?,
             images: Images::open(&data)?,
             crust: CrustDirectory::new(&config),
-            promising: Mutex::new(()),
+            reservation: Mutex::new(()),
             targets: KeyedLocks::default(),
             ops,
             lock,
@@ -115,15 +115,17 @@ impl Driver {
     /// Removes what was being made or deleted when a driver ended, volumes and file systems. There is no data on it,
     /// and the caller will ask again.
     fn finish(&self) -> Result<(), StartError> {
-        if let Err(error) = self.store.sweep() {
+        if let Err(error) = self.store.remove_leftovers() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
         for (id, record) in self.store.all().map_err(DataError::from)? {
-            let is_ready = record.is_none_or(|record| record.life == Lifecycle::Ready);
+            let is_ready = record.is_none_or(|record| record.lifecycle == Lifecycle::Ready);
             let cleared = if is_ready {
-                self.images.abandon(&id).map_err(DataError::from)
+                self.images
+                    .discard_replacement(&id)
+                    .map_err(DataError::from)
             } else {
-                self.forget(&id)
+                self.remove_volume(&id)
             };
             if let Err(error) = cleared {
                 // The others' pods wait.
@@ -134,34 +136,34 @@ impl Driver {
     }
 
     /// Removes a volume that has no data, or none that anybody wants.
-    pub(crate) fn forget(&self, id: &str) -> Result<(), DataError> {
+    pub(crate) fn remove_volume(&self, id: &str) -> Result<(), DataError> {
         self.images.remove(id)?;
         Ok(self.store.remove(id)?)
     }
 
     /// Returns a volume's record; `None` where there is no such volume, or where it is being made or deleted.
-    pub(crate) fn known(&self, id: &str) -> Result<Option<Record>, Refusal> {
+    pub(crate) fn find_record(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
-        let ready = record.filter(|record| record.life == Lifecycle::Ready);
-        Ok(ready.map(|record| self.as_large_as_it_is(id, record)))
+        let ready = record.filter(|record| record.lifecycle == Lifecycle::Ready);
+        Ok(ready.map(|record| self.with_actual_capacity(id, record)))
     }
 
     /// The record of a volume that has to be there.
     pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
-        self.known(id)?
+        self.find_record(id)?
             .ok_or_else(|| Refusal::NoVolume(id.to_owned()))
     }
 
     /// An image grows before its record says so. Where that was never written, it has grown all the same: what is
     /// on it may use all of it by now.
-    pub(crate) fn as_large_as_it_is(&self, id: &str, mut record: Record) -> Record {
+    pub(crate) fn with_actual_capacity(&self, id: &str, mut record: Record) -> Record {
         let size = self.images.size(id).unwrap_or_default();
         record.capacity = record.capacity.max(size);
         record
     }
 
     /// A volume's loop device, if it has one.
-    pub(crate) fn attached(&self, id: &str) -> Result<Option<LoopDevice>, Refusal> {
+    pub(crate) fn loop_device(&self, id: &str) -> Result<Option<LoopDevice>, Refusal> {
         match self.images.size(id) {
             // Nothing by its name is attached.
             Err(ImageError::Missing(_)) => Ok(None),
@@ -172,7 +174,7 @@ impl Driver {
 
     /// The same, as the device that it is.
     pub(crate) fn device(&self, id: &str) -> Result<Option<Device>, Refusal> {
-        let Some(attached) = self.attached(id)? else {
+        let Some(attached) = self.loop_device(id)? else {
             return Ok(None);
         };
         Device::open(&attached.device)
@@ -180,10 +182,10 @@ impl Driver {
             .map_err(Refusal::node(id))
     }
 
-    /// Refuses a volume whose image was [cut](Self::cut).
-    pub(crate) fn check_whole(&self, id: &str, record: &Record) -> Result<(), Refusal> {
+    /// Refuses a volume whose image was [cut](Self::describe_truncation).
+    pub(crate) fn check_not_truncated(&self, id: &str, record: &Record) -> Result<(), Refusal> {
         let size = self.images.size(id)?;
-        match self.cut(id, record, size) {
+        match self.describe_truncation(id, record, size) {
             Some(what) => Err(Refusal::state(id, what)),
             None => Ok(()),
         }
@@ -191,7 +193,12 @@ impl Driver {
 
     /// Describes an image of `size` bytes that is smaller than its volume, and so was cut. One that is larger has
     /// begun to grow.
-    pub(crate) fn cut(&self, id: &str, record: &Record, size: u64) -> Option<String> {
+    pub(crate) fn describe_truncation(
+        &self,
+        id: &str,
+        record: &Record,
+        size: u64,
+    ) -> Option<String> {
         (size < record.capacity).then(|| {
             format!(
                 "{} has {size} bytes, and had {}: it was cut; hint: bring it back from a backup",
@@ -202,7 +209,7 @@ impl Driver {
     }
 
     /// Reserves a target path: no other call publishes or unpublishes there while this is held.
-    pub(crate) fn turn_at(
+    pub(crate) fn lock_target(
         &self,
         id: &str,
         target: &TargetPath,
@@ -223,7 +230,7 @@ impl Driver {
         let configured = self.settings.quarantine_dir.clone();
         let quarantine =
             configured.or_else(|| default_quarantine(place, &self.settings.driver_name));
-        let moved = clear(place, quarantine.as_deref()).map_err(Refusal::node(id))?;
+        let moved = remove_target(place, quarantine.as_deref()).map_err(Refusal::node(id))?;
         if let Some(moved) = moved {
             tracing::warn!(
                 "volume {id}: {place:?}: somebody has written files there, on the host; they are in {moved:?} \
@@ -234,17 +241,21 @@ impl Driver {
     }
 
     /// Refuses a call whose capability was left out.
-    pub(crate) fn needs(&self, feature: Feature, name: &'static str) -> Result<(), Refusal> {
+    pub(crate) fn check_feature(
+        &self,
+        feature: Feature,
+        name: &'static str,
+    ) -> Result<(), Refusal> {
         if self.features.has(feature) {
             Ok(())
         } else {
-            Err(Refusal::LeftOut(name))
+            Err(Refusal::CapabilityLeftOut(name))
         }
     }
 }
 
 /// The volume of a call; its form is looked at where its record is looked for.
-pub(crate) fn required(field: &'static str, value: &str) -> Result<(), Refusal> {
+pub(crate) fn check_present(field: &'static str, value: &str) -> Result<(), Refusal> {
     if value.is_empty() {
         return Err(Refusal::field(field, "it is required"));
     }
@@ -252,23 +263,23 @@ pub(crate) fn required(field: &'static str, value: &str) -> Result<(), Refusal> 
 }
 
 /// A path of a call.
-pub(crate) fn path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
-    required(field, text)?;
+pub(crate) fn parse_path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
+    check_present(field, text)?;
     crust_serve::check_path_length(text).map_err(|error| Refusal::field(field, error))?;
     TargetPath::new(text).map_err(|error| Refusal::field(field, error))
 }
 
 /// A `volume_path`: at what can be no target path nothing is.
-pub(crate) fn volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
-    let not_there = |_| Refusal::NotThere {
+pub(crate) fn parse_volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
+    let not_at_path = |_| Refusal::NotAtPath {
         volume: id.to_owned(),
         path: text.into(),
         hint: "volume_path is the target path of NodePublishVolume, or the staging path",
     };
-    TargetPath::new(text).map_err(not_there)
+    TargetPath::new(text).map_err(not_at_path)
 }
 
 /// Returns a path as records spell it.
-pub(crate) fn key(path: &TargetPath) -> String {
+pub(crate) fn path_key(path: &TargetPath) -> String {
     path.as_path().to_string_lossy().into_owned()
 }

@@ -44,8 +44,8 @@ impl Features {
         let is_there = |feature: &Feature| {
             let needed = [
                 Some(*feature),
-                feature.needs(),
-                feature.needs().and_then(Feature::needs),
+                feature.requires(),
+                feature.requires().and_then(Feature::requires),
             ];
             !needed
                 .iter()
@@ -66,7 +66,7 @@ impl Features {
     }
 
     /// Returns the names of the features by which a publication's request is read, for its record.
-    pub(crate) fn of_a_publication(&self) -> Vec<String> {
+    pub(crate) fn publication_feature_names(&self) -> Vec<String> {
         let is_read = |feature: &&Feature| {
             matches!(
                 feature,
@@ -82,7 +82,7 @@ impl Features {
     }
 
     /// Returns the features among the capabilities of `NodeGetCapabilities`.
-    pub(crate) fn of_the_node(&self) -> impl Iterator<Item = NodeType> {
+    pub(crate) fn node_capabilities(&self) -> impl Iterator<Item = NodeType> {
         self.0.iter().map(|feature| match feature {
             Feature::GetVolumeStats => NodeType::GetVolumeStats,
             Feature::VolumeCondition => NodeType::VolumeCondition,
@@ -102,7 +102,7 @@ impl Features {
 
 impl Feature {
     /// The one that it says something further of.
-    const fn needs(self) -> Option<Self> {
+    const fn requires(self) -> Option<Self> {
         match self {
             Self::VolumeCondition => Some(Self::GetVolumeStats),
             Self::DeferFsOpsWithSupplementalGroup => Some(Self::DeferFsOps),
@@ -115,20 +115,20 @@ impl Feature {
 }
 
 /// A driver from before a field doesn't see it: an older message hasn't got it.
-pub(crate) trait Known {
+pub(crate) trait KnownFields {
     /// Takes out of the request what the driver doesn't know.
-    fn forget_unknown(&mut self, features: &Features);
+    fn clear_unknown_fields(&mut self, features: &Features);
 }
 
-impl Known for NodeStageVolumeRequest {
-    fn forget_unknown(&mut self, features: &Features) {
-        forget_groups(self.volume_capability.as_mut(), features);
+impl KnownFields for NodeStageVolumeRequest {
+    fn clear_unknown_fields(&mut self, features: &Features) {
+        clear_unknown_groups(self.volume_capability.as_mut(), features);
     }
 }
 
-impl Known for NodePublishVolumeRequest {
-    fn forget_unknown(&mut self, features: &Features) {
-        forget_groups(self.volume_capability.as_mut(), features);
+impl KnownFields for NodePublishVolumeRequest {
+    fn clear_unknown_fields(&mut self, features: &Features) {
+        clear_unknown_groups(self.volume_capability.as_mut(), features);
         if !features.has(Feature::DeferFsOps) {
             self.defer_fs_ops = false;
             self.runtime_supported_filesystems.clear();
@@ -136,28 +136,28 @@ impl Known for NodePublishVolumeRequest {
     }
 }
 
-impl Known for NodeUnpublishVolumeRequest {
-    fn forget_unknown(&mut self, features: &Features) {
+impl KnownFields for NodeUnpublishVolumeRequest {
+    fn clear_unknown_fields(&mut self, features: &Features) {
         self.defer_fs_ops &= features.has(Feature::DeferFsOps);
     }
 }
 
-impl Known for NodeGetVolumeStatsRequest {
-    fn forget_unknown(&mut self, features: &Features) {
+impl KnownFields for NodeGetVolumeStatsRequest {
+    fn clear_unknown_fields(&mut self, features: &Features) {
         self.defer_fs_ops &= features.has(Feature::DeferFsOps);
         self.runtime_supported_stats &= features.has(Feature::DeferFsOps);
     }
 }
 
-impl Known for NodeExpandVolumeRequest {
-    fn forget_unknown(&mut self, features: &Features) {
-        forget_groups(self.volume_capability.as_mut(), features);
+impl KnownFields for NodeExpandVolumeRequest {
+    fn clear_unknown_fields(&mut self, features: &Features) {
+        clear_unknown_groups(self.volume_capability.as_mut(), features);
         self.defer_fs_ops &= features.has(Feature::DeferFsOps);
         self.runtime_supports_expand &= features.has(Feature::DeferFsOps);
     }
 }
 
-fn forget_groups(capability: Option<&mut VolumeCapability>, features: &Features) {
+fn clear_unknown_groups(capability: Option<&mut VolumeCapability>, features: &Features) {
     let access = capability.and_then(|it| it.access_type.as_mut());
     let Some(AccessType::Mount(mount)) = access else {
         return;
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_driver_that_knows_everything_sees_everything() {
         let mut request = publish();
-        request.forget_unknown(&Features::without(&[]));
+        request.clear_unknown_fields(&Features::without(&[]));
         assert_eq!(request, publish());
     }
 
@@ -227,7 +227,7 @@ mod tests {
     fn an_older_driver_sees_nothing_of_what_came_later() {
         let of = |left_out: &[Feature]| {
             let mut request = publish();
-            request.forget_unknown(&Features::without(left_out));
+            request.clear_unknown_fields(&Features::without(left_out));
             request
         };
         let request = of(&[Feature::VolumeMountGroup]);
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn a_capability_that_speaks_of_another_goes_with_it() {
         let features = Features::without(&[Feature::DeferFsOps, Feature::GetVolumeStats]);
-        let left: Vec<_> = features.of_the_node().collect();
+        let left: Vec<_> = features.node_capabilities().collect();
         let expected = [
             NodeType::GetVolumeHealth,
             NodeType::GetStorageHealth,

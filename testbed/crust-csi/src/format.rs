@@ -25,17 +25,17 @@ use crust_blockfs::device::Device;
 use crust_blockfs::loops;
 
 pub(crate) use error::FormatError;
-pub(crate) use fsck::Check;
+pub(crate) use fsck::Fsck;
 #[cfg(test)]
-pub(crate) use fstype::known;
+pub(crate) use fstype::fstype_named;
 pub(crate) use fstype::{DEFAULT, Fstype};
-pub(crate) use mkfs::Make;
+pub(crate) use mkfs::Mkfs;
 
-use decide::Step;
+use decide::RequiredStep;
 
 /// A volume's device, and what it is wanted for. Nobody else stages or publishes the volume meanwhile.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted<'a> {
+pub(crate) struct FormatRequest<'a> {
     /// The loop device.
     pub(crate) device: &'a Device,
     /// The image that it shows.
@@ -48,21 +48,21 @@ pub(crate) struct Wanted<'a> {
 
 /// The step that is needed before the volume can be mounted.
 #[derive(Debug)]
-pub(crate) enum Next<'a> {
+pub(crate) enum NextStep<'a> {
     /// Nothing: it is mounted, or can only be read.
     Nothing,
     /// It holds what it should.
-    Check(Check<'a>),
+    Fsck(Fsck<'a>),
     /// It is empty.
-    Make(Make<'a>),
+    Mkfs(Mkfs<'a>),
 }
 
 /// Looks at a volume, and writes nothing.
-pub(crate) fn look(wanted: Wanted<'_>) -> Result<Next<'_>, FormatError> {
-    let Wanted { device, image, .. } = wanted;
+pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatError> {
+    let FormatRequest { device, image, .. } = wanted;
     let attached = loops::find(image)?;
     if attached.is_none_or(|attached| attached.number != device.number()) {
-        return Err(FormatError::Strange {
+        return Err(FormatError::DeviceMismatch {
             device: device.path().to_owned(),
             image: image.to_owned(),
         });
@@ -76,18 +76,18 @@ pub(crate) fn look(wanted: Wanted<'_>) -> Result<Next<'_>, FormatError> {
     contents::same_size(device, image)?;
     let read_only = wanted.read_only || device.is_read_only()?;
     match step {
-        Step::Make if read_only => Err(FormatError::EmptyAndReadOnly {
+        RequiredStep::Mkfs if read_only => Err(FormatError::EmptyAndReadOnly {
             device: device.path().to_owned(),
         }),
-        Step::Make if device.is_held_exclusively()? => Err(FormatError::InUse {
+        RequiredStep::Mkfs if device.is_held_exclusively()? => Err(FormatError::InUse {
             device: device.path().to_owned(),
         }),
-        Step::Make => Make::of(wanted).map(Next::Make),
-        Step::Check if read_only => Ok(Next::Nothing),
-        Step::Check if device.is_held_exclusively()? => {
+        RequiredStep::Mkfs => Mkfs::of(wanted).map(NextStep::Mkfs),
+        RequiredStep::Fsck if read_only => Ok(NextStep::Nothing),
+        RequiredStep::Fsck if device.is_held_exclusively()? => {
             tracing::debug!("{}: mounted already, not checked", device.path().display());
-            Ok(Next::Nothing)
+            Ok(NextStep::Nothing)
         }
-        Step::Check => Ok(Next::Check(Check::of(wanted))),
+        RequiredStep::Fsck => Ok(NextStep::Fsck(Fsck::of(wanted))),
     }
 }

@@ -43,16 +43,16 @@ impl Health {
         other.0.into_iter().for_each(|problem| self.add(problem));
     }
 
-    pub(crate) const fn is_well(&self) -> bool {
+    pub(crate) const fn is_healthy(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Converts to `VolumeCondition`, the form before CSI 1.13. `well` is the message where nothing is wrong.
-    pub(crate) fn condition(&self, well: &str) -> VolumeCondition {
+    pub(crate) fn to_volume_condition(&self, well: &str) -> VolumeCondition {
         let messages: Vec<&str> = self.0.iter().map(|it| it.message.as_str()).collect();
         VolumeCondition {
-            abnormal: !self.is_well(),
-            message: if self.is_well() {
+            abnormal: !self.is_healthy(),
+            message: if self.is_healthy() {
                 well.to_owned()
             } else {
                 messages.join("; ")
@@ -61,7 +61,7 @@ impl Health {
     }
 
     /// Converts to `VolumeHealth`, CSI 1.13's form.
-    pub(crate) fn of_volume(self, id: &str) -> VolumeHealth {
+    pub(crate) fn into_volume_health(self, id: &str) -> VolumeHealth {
         let entries = self.0.into_iter().map(|problem| VolumeHealthEntry {
             status: problem.status.into(),
             reason: problem.reason.to_owned(),
@@ -85,11 +85,13 @@ impl Driver {
     /// replaced, which `NodeGetStorageHealth` reports.
     pub(crate) fn image_health(&self, id: &str, record: &Record) -> Result<Health, Refusal> {
         let problem = match self.images.size(id) {
-            Ok(size) => self.cut(id, record, size).map(|cut| Problem {
-                status: VolumeHealthErrorType::DataLoss,
-                reason: "ImageCut",
-                message: error_message(&Refusal::state(id, cut)),
-            }),
+            Ok(size) => self
+                .describe_truncation(id, record, size)
+                .map(|cut| Problem {
+                    status: VolumeHealthErrorType::DataLoss,
+                    reason: "ImageCut",
+                    message: error_message(&Refusal::state(id, cut)),
+                }),
             Err(error) => Some(image_problem(error)?),
         };
         Ok(problem.map(Health::from).unwrap_or_default())
@@ -113,13 +115,13 @@ impl Driver {
                 error_message(&error),
             );
         }
-        match self.room() {
+        match self.space() {
             Err(error) => problem(
                 StorageUnreachable,
                 "DataDirectoryUnreadable",
                 error_message(&error),
             ),
-            Ok(room) if room.is_read_only => problem(
+            Ok(space) if space.is_read_only => problem(
                 StorageDegraded,
                 "DataDirectoryReadOnly",
                 format!(
@@ -127,15 +129,15 @@ impl Driver {
                     self.settings.data_dir.display()
                 ),
             ),
-            Ok(room) if room.promised > room.bytes => problem(
+            Ok(space) if space.reserved > space.bytes => problem(
                 StorageDegraded,
                 "RoomTaken",
                 format!(
-                    "{}: volumes were promised {} bytes, and there is room for {}: writes to a volume may fail; \
-                     hint: make room, or delete volumes",
+                    "{}: volumes were promised {} bytes, and there is space for {}: writes to a volume may fail; \
+                     hint: make space, or delete volumes",
                     self.settings.data_dir.display(),
-                    room.promised,
-                    room.bytes
+                    space.reserved,
+                    space.bytes
                 ),
             ),
             Ok(_) => Vec::new(),
@@ -148,7 +150,7 @@ fn image_problem(error: ImageError) -> Result<Problem, ImageError> {
     let reason = match error {
         ImageError::Missing(_) => "ImageMissing",
         ImageError::Call { .. } => "ImageUnreadable",
-        ImageError::Elsewhere(_) | ImageError::Stray(_) => return Err(error),
+        ImageError::DirectoryReplaced(_) | ImageError::NoRecord(_) => return Err(error),
     };
     Ok(Problem {
         status: VolumeHealthErrorType::Inaccessible,
@@ -183,7 +185,7 @@ mod tests {
         for (error, reason) in [
             (ImageError::Missing(path()), Some("ImageMissing")),
             (unreadable, Some("ImageUnreadable")),
-            (ImageError::Elsewhere(path()), None),
+            (ImageError::DirectoryReplaced(path()), None),
         ] {
             let problem = image_problem(error).ok();
             assert_eq!(problem.as_ref().map(|it| it.reason), reason);
@@ -197,7 +199,7 @@ mod tests {
         use VolumeHealthErrorType::{DataLoss, Degraded};
         let mut health = Health::default();
         assert_eq!(
-            health.condition("fine"),
+            health.to_volume_condition("fine"),
             VolumeCondition {
                 abnormal: false,
                 message: "fine".to_owned()
@@ -207,13 +209,13 @@ mod tests {
         health.extend(problem(Degraded, "A", "again").into());
         health.extend(problem(DataLoss, "A", "worse").into());
         assert_eq!(
-            health.condition("fine"),
+            health.to_volume_condition("fine"),
             VolumeCondition {
                 abnormal: true,
                 message: "first; worse".to_owned()
             }
         );
-        let told = health.of_volume("v");
+        let told = health.into_volume_health("v");
         let told = told
             .health_statuses
             .iter()

@@ -32,15 +32,15 @@ pub(crate) enum ImageError {
     Missing(PathBuf),
     /// It shouldn't.
     #[error("{}: it is there, without a record of its volume; hint: bring the record back, or move the image away", .0.display())]
-    Stray(PathBuf),
+    NoRecord(PathBuf),
     /// Another directory has taken its place.
     #[error("{}: it isn't the directory that crust-csi has begun with; hint: was a file system mounted over it, or unmounted? start crust-csi again", .0.display())]
-    Elsewhere(PathBuf),
+    DirectoryReplaced(PathBuf),
 }
 
-/// Room in the images' file system.
+/// Space in the images' file system.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct FileSystemRoom {
+pub(crate) struct FileSystemSpace {
     /// Bytes that images take, and those that are free beside them.
     pub(crate) bytes: u64,
     /// It is mounted read-only, or has become so.
@@ -76,7 +76,7 @@ impl Images {
         let held = self.held.metadata().map(place);
         match (now, held) {
             (Ok(now), Ok(held)) if now == held => Ok(()),
-            _ => Err(ImageError::Elsewhere(self.directory.clone())),
+            _ => Err(ImageError::DirectoryReplaced(self.directory.clone())),
         }
     }
 
@@ -86,7 +86,7 @@ impl Images {
     }
 
     /// Makes an empty image if there is none.
-    pub(crate) fn make(&self, id: &str, size: u64) -> Result<(), ImageError> {
+    pub(crate) fn create(&self, id: &str, size: u64) -> Result<(), ImageError> {
         self.check()?;
         let made = created(&self.path(id), size)?;
         made.sync_all().map_err(failed("fsync", &self.path(id)))?;
@@ -117,34 +117,34 @@ impl Images {
     }
 
     /// Begins another image of a volume, empty and of the same size, beside the one that it has.
-    pub(crate) fn begin(&self, id: &str) -> Result<PathBuf, ImageError> {
-        self.abandon(id)?;
-        let beside = self.beside(id);
+    pub(crate) fn begin_replacement(&self, id: &str) -> Result<PathBuf, ImageError> {
+        self.discard_replacement(id)?;
+        let beside = self.replacement_path(id);
         created(&beside, self.size(id)?)?;
         Ok(beside)
     }
 
     /// Has it take the place of the one that the volume has, which is gone then.
-    pub(crate) fn put(&self, id: &str) -> Result<(), ImageError> {
+    pub(crate) fn commit_replacement(&self, id: &str) -> Result<(), ImageError> {
         self.check()?;
-        let beside = self.beside(id);
+        let beside = self.replacement_path(id);
         fs::rename(&beside, self.path(id)).map_err(failed("rename", &beside))?;
         self.sync()
     }
 
     /// Removes what was begun and never put; where nothing was, that is fine.
-    pub(crate) fn abandon(&self, id: &str) -> Result<(), ImageError> {
+    pub(crate) fn discard_replacement(&self, id: &str) -> Result<(), ImageError> {
         self.check()?;
-        self.unlink(&self.beside(id))
+        self.unlink(&self.replacement_path(id))
     }
 
     /// Removes an image; one that isn't there is fine.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
-        self.abandon(id)?;
+        self.discard_replacement(id)?;
         self.unlink(&self.path(id))
     }
 
-    fn beside(&self, id: &str) -> PathBuf {
+    fn replacement_path(&self, id: &str) -> PathBuf {
         self.directory.join(format!("{id}.new"))
     }
 
@@ -157,7 +157,7 @@ impl Images {
     }
 
     /// Returns how much room there is for all images together.
-    pub(crate) fn room(&self) -> Result<FileSystemRoom, ImageError> {
+    pub(crate) fn space(&self) -> Result<FileSystemSpace, ImageError> {
         let path = &self.directory;
         let list = |error| failed("getdents64", path)(error);
         let mut taken = 0;
@@ -173,7 +173,7 @@ impl Images {
         let stat = rustix::fs::statvfs(path);
         let stat = stat.map_err(|errno| failed("statvfs", path)(errno.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
-        Ok(FileSystemRoom {
+        Ok(FileSystemSpace {
             bytes: free.saturating_add(taken),
             is_read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
@@ -190,7 +190,7 @@ fn created(path: &Path, size: u64) -> Result<File, ImageError> {
     let mut made = File::options();
     let made = made.write(true).create_new(true).mode(0o600).open(path);
     let made = made.map_err(|error| match error.kind() {
-        ErrorKind::AlreadyExists => ImageError::Stray(path.to_owned()),
+        ErrorKind::AlreadyExists => ImageError::NoRecord(path.to_owned()),
         _ => failed("open", path)(error),
     })?;
     made.set_len(size).map_err(failed("ftruncate", path))?;
@@ -216,10 +216,10 @@ mod tests {
     #[test]
     fn an_image_is_made_empty_grows_and_goes() {
         let (_place, images) = images();
-        images.make("a", 4 * MEBIBYTE).unwrap();
+        images.create("a", 4 * MEBIBYTE).unwrap();
         assert!(matches!(
-            images.make("a", MEBIBYTE),
-            Err(ImageError::Stray(_))
+            images.create("a", MEBIBYTE),
+            Err(ImageError::NoRecord(_))
         ));
         assert_eq!(fs::metadata(images.path("a")).unwrap().blocks(), 0);
         images.grow("a", 8 * MEBIBYTE).unwrap();
@@ -234,21 +234,21 @@ mod tests {
     #[test]
     fn what_is_made_beside_an_image_takes_its_place_or_goes() {
         let (_place, images) = images();
-        images.make("a", 4 * MEBIBYTE).unwrap();
+        images.create("a", 4 * MEBIBYTE).unwrap();
         for _ in 0..2 {
-            let beside = images.begin("a").unwrap();
+            let beside = images.begin_replacement("a").unwrap();
             let begun = fs::metadata(&beside).unwrap();
             assert_eq!((begun.len(), begun.blocks()), (4 * MEBIBYTE, 0));
             fs::write(&beside, "half").unwrap();
         }
-        images.abandon("a").unwrap();
-        images.abandon("a").unwrap();
+        images.discard_replacement("a").unwrap();
+        images.discard_replacement("a").unwrap();
         assert_eq!(images.size("a").unwrap(), 4 * MEBIBYTE);
-        assert!(images.put("a").is_err());
-        fs::write(images.begin("a").unwrap(), "whole").unwrap();
-        images.put("a").unwrap();
+        assert!(images.commit_replacement("a").is_err());
+        fs::write(images.begin_replacement("a").unwrap(), "whole").unwrap();
+        images.commit_replacement("a").unwrap();
         assert_eq!(fs::read(images.path("a")).unwrap(), b"whole");
-        images.begin("a").unwrap();
+        images.begin_replacement("a").unwrap();
         images.remove("a").unwrap();
         assert_eq!(fs::read_dir(&images.directory).unwrap().count(), 0);
     }
@@ -256,16 +256,19 @@ mod tests {
     #[test]
     fn another_directory_in_its_place_is_none() {
         let (place, images) = images();
-        images.make("a", MEBIBYTE).unwrap();
+        images.create("a", MEBIBYTE).unwrap();
         let directory = place.path().join("data/images");
         fs::rename(&directory, place.path().join("aside")).unwrap();
         fs::create_dir(&directory).unwrap();
         for tried in [
-            images.make("b", MEBIBYTE),
+            images.create("b", MEBIBYTE),
             images.remove("a"),
             images.size("a").map(drop),
         ] {
-            assert!(matches!(tried, Err(ImageError::Elsewhere(_))), "{tried:?}");
+            assert!(
+                matches!(tried, Err(ImageError::DirectoryReplaced(_))),
+                "{tried:?}"
+            );
         }
         assert_eq!(fs::read_dir(&directory).unwrap().count(), 0);
     }
@@ -273,7 +276,7 @@ mod tests {
     #[test]
     fn room_counts_what_images_have_taken() {
         let (_place, images) = images();
-        images.make("a", 64 * MEBIBYTE).unwrap();
+        images.create("a", 64 * MEBIBYTE).unwrap();
         let image = File::options().write(true).open(images.path("a")).unwrap();
         rustix::fs::fallocate(
             &image,
@@ -285,6 +288,8 @@ mod tests {
         let free = rustix::fs::statvfs(&images.directory).unwrap();
         // Others write beside us; but not that much.
         let alone = free.f_bavail * free.f_frsize;
-        assert!(images.room().unwrap().bytes >= alone.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE);
+        assert!(
+            images.space().unwrap().bytes >= alone.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE
+        );
     }
 }

@@ -28,13 +28,13 @@ use crate::capability::MountCapability;
 use crate::store::Publication;
 
 /// kubelet waits two minutes for a call of CSI's; a walk that takes longer goes on at the next.
-const FSGROUP: std::time::Duration = std::time::Duration::from_secs(110);
+const FSGROUP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(110);
 
 /// For those who look at a volume, and don't use it.
-const MOMENT: std::time::Duration = std::time::Duration::from_secs(2);
+const UNMOUNT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The most mounts over one another at one path that are removed. More are a mistake.
-const MOST_OVER_ONE_ANOTHER: usize = 64;
+const MAX_STACKED_MOUNTS: usize = 64;
 
 /// Something can't be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub(crate) enum MountsError {
         /// The reason, without the options that were given: CSI lets them be secrets.
         told: String,
         /// The caller's mistake.
-        is_callers: bool,
+        is_request_error: bool,
     },
     /// fsGroup.
     #[error(transparent)]
@@ -83,7 +83,9 @@ impl MountsError {
         match self {
             Self::Occupied { .. } => true,
             Self::Call { errno, .. } => *errno == Errno::BUSY,
-            Self::FileSystem { is_callers, .. } => *is_callers,
+            Self::FileSystem {
+                is_request_error, ..
+            } => *is_request_error,
             _ => false,
         }
     }
@@ -98,7 +100,7 @@ pub(crate) fn mount(
 ) -> Result<(), MountsError> {
     let mut options = options::parse(&mount.options)?;
     options.read_only |= publication.usage.is_read_only();
-    let place = directory(target)?;
+    let place = create_target_directory(target)?;
     // Another pod of the node may have it mounted, and be at work in it.
     let is_shared = device.is_held_exclusively().unwrap_or(true);
     let device = DeviceFacts::from(device.clone());
@@ -114,7 +116,7 @@ pub(crate) fn mount(
         fsgroup::apply(
             &detached,
             &order,
-            Deadline::after(FSGROUP),
+            Deadline::after(FSGROUP_TIMEOUT),
             &mut |progress| {
                 tracing::info!("fsGroup {group}: {progress}");
             },
@@ -129,7 +131,7 @@ pub(crate) fn mount(
 }
 
 /// A volume's file system, mounted nowhere, as it is to be written to.
-pub(crate) fn detached(
+pub(crate) fn mount_detached(
     device: &DeviceFacts,
     mount: &MountCapability,
 ) -> Result<OwnedFd, MountsError> {
@@ -151,7 +153,7 @@ fn instantiate(
     };
     filesystem::mount_detached(&request).map_err(|error| MountsError::FileSystem {
         told: without_values(&crust_state::error_message(&error), options),
-        is_callers: error.is_request_error(),
+        is_request_error: error.is_request_error(),
     })
 }
 
@@ -171,13 +173,13 @@ fn without_values(text: &str, options: &MountOptions) -> String {
 }
 
 /// The root of what is mounted at a path.
-pub(crate) fn root(target: &Path) -> Result<OwnedFd, MountsError> {
+pub(crate) fn open_root(target: &Path) -> Result<OwnedFd, MountsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))
 }
 
 /// The same, open for more than to be named.
-pub(crate) fn readable(root: &OwnedFd, target: &Path) -> Result<OwnedFd, MountsError> {
+pub(crate) fn reopen_readable(root: &OwnedFd, target: &Path) -> Result<OwnedFd, MountsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(root, ".", flags, Mode::empty()).map_err(failed("open", target))
 }
@@ -210,17 +212,17 @@ fn attach(detached: &OwnedFd, place: impl AsFd, target: &Path) -> Result<(), Mou
 }
 
 /// A target directory, made as kubelet makes its own; what is above it is the orchestrator's to make.
-pub(crate) fn directory(target: &Path) -> Result<OwnedFd, MountsError> {
+pub(crate) fn create_target_directory(target: &Path) -> Result<OwnedFd, MountsError> {
     match fs::DirBuilder::new().mode(0o750).create(target) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("mkdir", target)(errno::of(&error))),
     }
-    root(target)
+    open_root(target)
 }
 
 /// Returns the topmost mount at a path.
-pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
+pub(crate) fn mount_at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     if !may_be_mount(target) {
         return Ok(None);
     }
@@ -239,8 +241,8 @@ pub(crate) fn at(target: &Path) -> Result<Option<Mounted>, MountsError> {
 
 /// Whether a volume is mounted at a path, or its device's node: `false` where nothing is, and an error where
 /// something else is.
-pub(crate) fn has(devices: &[Device], target: &Path) -> Result<bool, MountsError> {
-    let Some(mounted) = at(target)? else {
+pub(crate) fn is_mounted_at(devices: &[Device], target: &Path) -> Result<bool, MountsError> {
+    let Some(mounted) = mount_at(target)? else {
         return Ok(false);
     };
     let node = device_node(target);
@@ -280,7 +282,10 @@ fn may_be_mount(path: &Path) -> bool {
 
 /// Whether at a block volume's target there is the node of a loop device that shows nothing any more:
 /// somebody has detached it by hand.
-pub(crate) fn is_left(publication: &Publication, target: &Path) -> Result<bool, MountsError> {
+pub(crate) fn is_detached_block_device(
+    publication: &Publication,
+    target: &Path,
+) -> Result<bool, MountsError> {
     Ok(publication.usage.mount.is_none() && loops::is_detached(target)?)
 }
 
@@ -292,8 +297,8 @@ pub(crate) fn unmount(
     recorded: Option<&Publication>,
     path: &Path,
 ) -> Result<(), MountsError> {
-    for _ in 0..MOST_OVER_ONE_ANOTHER {
-        match (has(devices, path), recorded) {
+    for _ in 0..MAX_STACKED_MOUNTS {
+        match (is_mounted_at(devices, path), recorded) {
             (Ok(true), _) => {}
             (Ok(false), _) => return Ok(()),
             // Whatever the device shows by now: nobody else has that path, and a pod mustn't have it.
@@ -305,7 +310,7 @@ pub(crate) fn unmount(
             (Err(error), _) => return Err(error),
         }
         // Whoever asks for the volume's stats has its root open for a moment.
-        let unmounted = Deadline::after(MOMENT).poll(|| {
+        let unmounted = Deadline::after(UNMOUNT_TIMEOUT).poll(|| {
             match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
                 Err(Errno::BUSY) => Ok(None),
                 other => other.map(Some),
@@ -336,7 +341,7 @@ pub(crate) fn describe(mounted: &Mounted) -> String {
 }
 
 /// A mount below a directory, if there is one. A directory that can't be resolved has none.
-pub(crate) fn below(directory: &Path) -> Result<Option<Mounted>, MountInfoError> {
+pub(crate) fn mount_below(directory: &Path) -> Result<Option<Mounted>, MountInfoError> {
     let Ok(real) = directory.canonicalize() else {
         return Ok(None);
     };

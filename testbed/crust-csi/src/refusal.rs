@@ -16,7 +16,7 @@ use crate::format::FormatError;
 use crate::images::ImageError;
 use crate::mounts::MountsError;
 use crate::store::StoreError;
-use crate::target_cleanup::ClearError;
+use crate::target_cleanup::CleanupError;
 
 /// An error of the data directory.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +42,7 @@ pub(crate) enum Refusal {
     NoVolume(String),
     /// It isn't there.
     #[error("volume {volume}: it isn't at {}; hint: {hint}", path.display())]
-    NotThere {
+    NotAtPath {
         volume: String,
         /// The path where it should be.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub(crate) enum Refusal {
     #[error(
         "{wanted} bytes are asked for, and {available} are left for volumes; hint: delete some, or raise --capacity"
     )]
-    Full {
+    OutOfCapacity {
         /// The bytes that are asked for.
         wanted: u64,
         /// The bytes that there are.
@@ -90,13 +90,13 @@ pub(crate) enum Refusal {
     #[error(
         "accessibility_requirements: volumes are on node {0} here, which is none of those asked for"
     )]
-    Elsewhere(String),
+    OtherNode(String),
     /// A page that there isn't.
     #[error("starting_token: {0:?} is none of ListVolumes'; hint: list from the start")]
-    Token(String),
+    InvalidToken(String),
     /// The capability was left out.
     #[error("{0} is left out (--without); hint: what the driver can do, NodeGetCapabilities tells")]
-    LeftOut(&'static str),
+    CapabilityLeftOut(&'static str),
     /// `crust_ops` has refused, or isn't there.
     #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
@@ -109,7 +109,7 @@ pub(crate) enum Refusal {
     Data(#[from] DataError),
     /// Those of the volume that a call is about, or what it needs of others'.
     #[error("volume {volume}: {source}")]
-    VolumesData {
+    VolumeData {
         volume: String,
         /// The error.
         source: DataError,
@@ -140,7 +140,7 @@ pub(crate) enum NodeError {
     Mounts(#[from] MountsError),
     /// About a target directory.
     #[error(transparent)]
-    Clear(#[from] ClearError),
+    Clear(#[from] CleanupError),
     /// About its file system's size.
     #[error(transparent)]
     Resize(#[from] ResizeError),
@@ -195,21 +195,21 @@ impl Refusal {
     }
 
     /// The code, and a reason that stays the same over versions.
-    fn kind(&self) -> (Code, &'static str) {
+    fn code_and_reason(&self) -> (Code, &'static str) {
         match self {
             Self::Field(_) => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::NoVolume(_) => (Code::NotFound, "NO_VOLUME"),
-            Self::NotThere { .. } => (Code::NotFound, "NOT_THERE"),
+            Self::NotAtPath { .. } => (Code::NotFound, "NOT_THERE"),
             Self::Pending(_) | Self::TargetPending { .. } => (Code::Aborted, "PENDING"),
             Self::Exists { .. } => (Code::AlreadyExists, "OTHER_EXISTS"),
             Self::State { .. } => (Code::FailedPrecondition, "VOLUME_STATE"),
             Self::Range(_) => (Code::OutOfRange, "CAPACITY_RANGE"),
-            Self::Full { .. } => (Code::ResourceExhausted, "FULL"),
-            Self::Elsewhere(_) => (Code::ResourceExhausted, "TOPOLOGY"),
-            Self::Token(_) => (Code::Aborted, "STARTING_TOKEN"),
-            Self::LeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
+            Self::OutOfCapacity { .. } => (Code::ResourceExhausted, "FULL"),
+            Self::OtherNode(_) => (Code::ResourceExhausted, "TOPOLOGY"),
+            Self::InvalidToken(_) => (Code::Aborted, "STARTING_TOKEN"),
+            Self::CapabilityLeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
             Self::Ops { failure, .. } => (failure.code(), "CRUST_OPS"),
-            Self::Data(_) | Self::VolumesData { .. } => (Code::Internal, "DATA"),
+            Self::Data(_) | Self::VolumeData { .. } => (Code::Internal, "DATA"),
             Self::Node { source, .. } if source.is_state() => {
                 (Code::FailedPrecondition, "VOLUME_STATE")
             }
@@ -222,20 +222,20 @@ impl Refusal {
             Self::NoVolume(volume)
             | Self::Pending(volume)
             | Self::TargetPending { volume, .. }
-            | Self::NotThere { volume, .. }
+            | Self::NotAtPath { volume, .. }
             | Self::Exists { volume, .. }
             | Self::State { volume, .. }
             | Self::Ops { volume, .. }
-            | Self::VolumesData { volume, .. }
+            | Self::VolumeData { volume, .. }
             | Self::Node { volume, .. } => Some(volume),
             _ => None,
         }
     }
 
     /// Adds the volume to a refusal that doesn't name one.
-    fn about(self, volume: &str) -> Self {
+    fn with_volume(self, volume: &str) -> Self {
         match self {
-            Self::Data(source) => Self::VolumesData {
+            Self::Data(source) => Self::VolumeData {
                 volume: volume.to_owned(),
                 source,
             },
@@ -245,19 +245,19 @@ impl Refusal {
 
     /// Returns the status that the caller gets.
     pub(crate) fn into_status(self) -> Status {
-        self.told(None)
+        self.to_status(None)
     }
 
     /// Returns the status for a caller that has asked about a volume.
-    pub(crate) fn into_status_about(self, volume: &str) -> Status {
+    pub(crate) fn into_status_for(self, volume: &str) -> Status {
         if volume.is_empty() {
             return self.into_status();
         }
-        self.about(volume).told(Some(volume))
+        self.with_volume(volume).to_status(Some(volume))
     }
 
-    fn told(&self, asked: Option<&str>) -> Status {
-        let (code, reason) = self.kind();
+    fn to_status(&self, asked: Option<&str>) -> Status {
+        let (code, reason) = self.code_and_reason();
         let field = match self {
             Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
             _ => None,
@@ -278,7 +278,7 @@ impl NodeError {
     fn is_state(&self) -> bool {
         match self {
             Self::Loop(error) => error.is_in_use(),
-            Self::Format(error) => error.is_the_volumes(),
+            Self::Format(error) => error.is_volume_state(),
             Self::Mounts(error) => error.is_state(),
             Self::Clear(error) => error.is_state(),
             // kubelet lets the pod start with the old size, and doesn't ask again and again.

@@ -15,7 +15,7 @@ use tonic::service::Routes;
 
 use crate::driver::Driver;
 use crate::ops::Ops;
-use crate::services::{ControllerService, IdentityService, NodeService, Shared};
+use crate::services::{ControllerService, IdentityService, NodeService, ServiceState};
 use crate::settings::Settings;
 
 /// The most calls under way on a connection. An orchestrator has one connection for all its volumes.
@@ -59,7 +59,7 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     let ops = Ops::new(&settings.crust_ops, Handle::current());
     let driver = Driver::new(settings, ops)?;
     let socket = listen::bind_unix(&DAEMON, &endpoint)?;
-    let shared = Shared::new(driver);
+    let shared = ServiceState::new(driver);
     let routes = Routes::new(IdentityServer::new(IdentityService(shared.clone())))
         .add_service(ControllerServer::new(ControllerService(shared.clone())))
         .add_service(NodeServer::new(NodeService(shared)));

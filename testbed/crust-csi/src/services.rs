@@ -25,22 +25,22 @@ pub(crate) use node::NodeService;
 
 /// The state that the services share.
 #[derive(Debug, Clone)]
-pub(crate) struct Shared {
+pub(crate) struct ServiceState {
     driver: Arc<Driver>,
-    volumes: KeyedLocks<String>,
+    change_locks: KeyedLocks<String>,
     /// The calls for statistics. However many ask about a volume that hangs, one thread waits for it.
-    asked: KeyedLocks<String>,
+    stats_locks: KeyedLocks<String>,
     /// The calls for health, which come beside those for statistics.
-    examined: KeyedLocks<String>,
+    health_locks: KeyedLocks<String>,
 }
 
-impl Shared {
+impl ServiceState {
     pub(crate) fn new(driver: Driver) -> Self {
         Self {
             driver: Arc::new(driver),
-            volumes: KeyedLocks::default(),
-            asked: KeyedLocks::default(),
-            examined: KeyedLocks::default(),
+            change_locks: KeyedLocks::default(),
+            stats_locks: KeyedLocks::default(),
+            health_locks: KeyedLocks::default(),
         }
     }
 
@@ -52,7 +52,7 @@ impl Shared {
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
-        self.in_turn(&self.volumes, volume, work).await
+        self.run_exclusive(&self.change_locks, volume, work).await
     }
 
     /// Runs a call for a volume's statistics.
@@ -62,7 +62,7 @@ impl Shared {
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
-        self.in_turn(&self.asked, volume, work).await
+        self.run_exclusive(&self.stats_locks, volume, work).await
     }
 
     /// Runs a call for a volume's health.
@@ -72,10 +72,10 @@ impl Shared {
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
-        self.in_turn(&self.examined, volume, work).await
+        self.run_exclusive(&self.health_locks, volume, work).await
     }
 
-    async fn in_turn<T: Send + 'static>(
+    async fn run_exclusive<T: Send + 'static>(
         &self,
         volumes: &KeyedLocks<String>,
         volume: &str,
@@ -112,7 +112,7 @@ impl Shared {
         let done = tokio::task::spawn_blocking(move || span.in_scope(|| work(&driver))).await;
         let done = done.map_err(|error| Status::internal(format!("crust-csi: {error}")))?;
         done.map(Response::new).map_err(|refusal| match volume {
-            Some(volume) => refusal.into_status_about(volume),
+            Some(volume) => refusal.into_status_for(volume),
             None => refusal.into_status(),
         })
     }
@@ -120,7 +120,7 @@ impl Shared {
 
 /// `csi.v1.Identity`.
 #[derive(Debug)]
-pub(crate) struct IdentityService(pub(crate) Shared);
+pub(crate) struct IdentityService(pub(crate) ServiceState);
 
 #[tonic::async_trait]
 impl Identity for IdentityService {

@@ -9,7 +9,7 @@ use crust_serve::log::LogLevel;
 use crate::features::{Feature, Features};
 
 /// The most bytes of a label's value in Kubernetes.
-pub(crate) const LONGEST_LABEL: usize = 63;
+pub(crate) const MAX_LABEL_BYTES: usize = 63;
 
 /// The default of `--driver-name`, and so of `provisioner` in a `StorageClass`.
 pub(crate) const DRIVER: &str = "csi.crust.dev";
@@ -80,9 +80,9 @@ fn max_calls(text: &str) -> Result<usize, String> {
 
 /// `NodeGetInfoResponse.node_id` has at most 256 bytes; as a label's value, 63.
 fn node_id(text: &str) -> Result<String, String> {
-    if text.is_empty() || text.len() > LONGEST_LABEL {
+    if text.is_empty() || text.len() > MAX_LABEL_BYTES {
         return Err(format!(
-            "it has to have 1 to {LONGEST_LABEL} bytes, for it is a label's value too"
+            "it has to have 1 to {MAX_LABEL_BYTES} bytes, for it is a label's value too"
         ));
     }
     Ok(text.to_owned())

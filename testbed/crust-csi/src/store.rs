@@ -32,10 +32,12 @@ pub(crate) struct Record {
     /// The parameters that it was created with.
     pub(crate) parameters: Parameters,
     /// Whether its image is whole.
-    pub(crate) life: Lifecycle,
+    #[serde(rename = "life")]
+    pub(crate) lifecycle: Lifecycle,
     /// The file system that it was given, which is never made anew.
     #[serde(default)]
-    pub(crate) holds: Option<Fstype>,
+    #[serde(rename = "holds")]
+    pub(crate) file_system: Option<Fstype>,
     /// The staged uses by staging path.
     #[serde(default)]
     pub(crate) staged: ByPath<Capability>,
@@ -104,8 +106,8 @@ impl Record {
             name: name.to_owned(),
             capacity,
             parameters,
-            life: Lifecycle::Creating,
-            holds: None,
+            lifecycle: Lifecycle::Creating,
+            file_system: None,
             staged: ByPath::new(),
             published: ByPath::new(),
         }
@@ -134,7 +136,7 @@ pub(crate) enum StoreError {
 const SPARE: &str = "spare";
 
 /// In bytes.
-const ROOM: usize = 64 * 1024;
+const SPARE_BYTES: usize = 64 * 1024;
 
 /// The records of all volumes.
 #[derive(Debug)]
@@ -142,7 +144,7 @@ pub(crate) struct Store {
     records: Directory,
     data: Directory,
     /// One record at a time takes the room that was put aside.
-    making_room: Mutex<()>,
+    spare_lock: Mutex<()>,
 }
 
 impl Store {
@@ -152,36 +154,36 @@ impl Store {
         let store = Self {
             records: data.create_directory(VOLUMES)?,
             data,
-            making_room: Mutex::new(()),
+            spare_lock: Mutex::new(()),
         };
-        if let Err(error) = store.put_aside() {
+        if let Err(error) = store.ensure_spare() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
         Ok(store)
     }
 
-    fn put_aside(&self) -> Result<(), FileError> {
+    fn ensure_spare(&self) -> Result<(), FileError> {
         let there = self.data.read_record(SPARE)?;
-        if there.is_some_and(|it| it.len() == ROOM) {
+        if there.is_some_and(|it| it.len() == SPARE_BYTES) {
             return Ok(());
         }
         // Zeroes would take no room where a file system compresses.
         let digests = (0_u64..).flat_map(|number| Sha256::digest(number.to_le_bytes()));
         self.data
-            .write(SPARE, &digests.take(ROOM).collect::<Vec<u8>>())
+            .write(SPARE, &digests.take(SPARE_BYTES).collect::<Vec<u8>>())
     }
 
     /// Keeps a record that says less than before, on a full disk too.
-    pub(crate) fn save_less(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+    pub(crate) fn save_removal(&self, id: &str, record: &Record) -> Result<(), StoreError> {
         match self.save(id, record) {
             Err(StoreError::File(error)) if error.is_full() => {
                 let _room = self
-                    .making_room
+                    .spare_lock
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
                 self.data.remove(SPARE)?;
                 let saved = self.save(id, record);
-                if let Err(error) = self.put_aside() {
+                if let Err(error) = self.ensure_spare() {
                     tracing::warn!("{}", crust_state::error_message(&error));
                 }
                 saved
@@ -205,7 +207,7 @@ impl Store {
 
     /// Removes what a driver that was killed was writing. To be called by one that has the directory to
     /// itself.
-    pub(crate) fn sweep(&self) -> Result<(), FileError> {
+    pub(crate) fn remove_leftovers(&self) -> Result<(), FileError> {
         let mut swept = Ok(());
         for directory in [&self.records, &self.data] {
             directory.leftovers(&mut |found| {

@@ -25,7 +25,7 @@ use crate::mounts;
 
 /// A target path can't be given back.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ClearError {
+pub(crate) enum CleanupError {
     /// A call failed.
     #[error("{call} {}: {}{hint}", path.display(), Name(*errno))]
     Call {
@@ -56,7 +56,7 @@ pub(crate) enum ClearError {
     MountInfo(#[from] MountInfoError),
 }
 
-impl ClearError {
+impl CleanupError {
     /// Whether it is how things stand, and not a failure.
     pub(crate) fn is_state(&self) -> bool {
         match self {
@@ -69,10 +69,10 @@ impl ClearError {
 
 /// Removes what is at a target path, where nothing is mounted any more; one that isn't there is fine. Returns where
 /// files were moved to, if there were any. What is mounted below the path stays, and is an error.
-pub(crate) fn clear(
+pub(crate) fn remove_target(
     target: &TargetPath,
     quarantine: Option<&Path>,
-) -> Result<Option<PathBuf>, ClearError> {
+) -> Result<Option<PathBuf>, CleanupError> {
     let path = target.as_path();
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(None);
@@ -106,10 +106,10 @@ pub(crate) fn clear(
     match removed {
         Ok(()) => Ok(None),
         // Also of a directory in which somebody wrote while it was being removed.
-        Err(ClearError::Call {
+        Err(CleanupError::Call {
             errno: Errno::NOTEMPTY,
             ..
-        }) => move_away(&parent, name, target, quarantine).map(Some),
+        }) => move_to_quarantine(&parent, name, target, quarantine).map(Some),
         Err(error) => Err(error),
     }
 }
@@ -132,7 +132,7 @@ fn is_none(errno: Errno) -> bool {
 
 /// Removes a directory and the directories below it, the lowest first. Fails with `ENOTEMPTY` where anything else
 /// is in it, and with `EBUSY` or `EXDEV` where something is mounted.
-fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), ClearError> {
+fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), CleanupError> {
     match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::NOTEMPTY | Errno::EXIST) => {}
@@ -145,7 +145,7 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
     for below in names(&directory).map_err(failed("getdents64", path))? {
         match remove_directories(&directory, &below, &path.join(&below)) {
             // No directory: the one that it is in isn't empty.
-            Err(ClearError::Call {
+            Err(CleanupError::Call {
                 errno: Errno::NOTDIR,
                 ..
             }) => return Err(failed("rmdir", path)(Errno::NOTEMPTY)),
@@ -156,10 +156,10 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
 }
 
 /// Refuses a directory with a mount in it.
-fn check_no_mount_below(directory: &Path) -> Result<(), ClearError> {
-    match mounts::below(directory)? {
+fn check_no_mount_below(directory: &Path) -> Result<(), CleanupError> {
+    match mounts::mount_below(directory)? {
         None => Ok(()),
-        Some(mounted) => Err(ClearError::MountBelow {
+        Some(mounted) => Err(CleanupError::MountBelow {
             what: mounts::describe(&mounted),
             path: mounted.mount_point,
         }),
@@ -180,14 +180,14 @@ fn names(directory: impl AsFd) -> Result<Vec<OsString>, Errno> {
 }
 
 /// Moves a target path's file or directory, whole, into the quarantine directory.
-fn move_away(
+fn move_to_quarantine(
     parent: &OwnedFd,
     name: &OsStr,
     target: &TargetPath,
     quarantine: Option<&Path>,
-) -> Result<PathBuf, ClearError> {
+) -> Result<PathBuf, CleanupError> {
     let path = target.as_path();
-    let directory = quarantine.ok_or_else(|| ClearError::NoQuarantine(path.to_owned()))?;
+    let directory = quarantine.ok_or_else(|| CleanupError::NoQuarantine(path.to_owned()))?;
     let mut missing = fs::DirBuilder::new();
     missing
         .recursive(true)
@@ -205,7 +205,7 @@ fn move_away(
                 } else {
                     ""
                 };
-                return Err(ClearError::Call {
+                return Err(CleanupError::Call {
                     call: "rename to",
                     path: place,
                     errno,
@@ -217,9 +217,9 @@ fn move_away(
     Err(failed("rename", path)(Errno::EXIST))
 }
 
-fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> ClearError {
+fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> CleanupError {
     let path = path.to_owned();
-    move |errno| ClearError::Call {
+    move |errno| CleanupError::Call {
         call,
         path,
         errno,
@@ -256,7 +256,7 @@ mod tests {
 
     impl Scene {
         fn clear(&self) -> Option<PathBuf> {
-            clear(&self.target, Some(&self.quarantine)).unwrap()
+            remove_target(&self.target, Some(&self.quarantine)).unwrap()
         }
     }
 
@@ -311,7 +311,7 @@ mod tests {
         let scene = scene();
         let file = scene.target.as_path().join("file");
         fs::write(&file, "data").unwrap();
-        let error = clear(&scene.target, None).unwrap_err();
+        let error = remove_target(&scene.target, None).unwrap_err();
         assert!(error.is_state(), "{error}");
         assert!(file.exists());
     }

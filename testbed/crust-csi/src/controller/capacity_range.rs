@@ -1,4 +1,5 @@
-//! The size of a new or grown volume: the limits of `capacity_range`, and what its file system needs.
+//! The size of a new or expanded volume. It is within the limits of `capacity_range`, and large enough for the volume's
+//! file system.
 
 use crust_proto::csi::v1::CapacityRange;
 
@@ -6,96 +7,101 @@ use crate::capability::Capability;
 use crate::images::MEBIBYTE;
 use crate::refusal::Refusal;
 
-/// The size of a volume without limits, in bytes.
+/// The size in bytes of a new volume if the request has no limits.
 const DEFAULT: u64 = 1 << 30;
 
-/// The limits of a size in bytes. 0 means no limit.
+/// The limits of a volume's size in bytes. 0 means no limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Range {
-    least: u64,
-    most: u64,
+pub(super) struct SizeRange {
+    min: u64,
+    max: u64,
 }
 
-impl Range {
-    /// Reads the limits of a request.
-    pub(super) fn of(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
+impl SizeRange {
+    /// Reads the limits from a request.
+    pub(super) fn from_request(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
         let range = range.copied().unwrap_or_default();
         let bytes = |name, value: i64| {
             u64::try_from(value).map_err(|_| {
                 Refusal::field("capacity_range", format!("{name}: {value} is negative"))
             })
         };
-        let least = bytes("required_bytes", range.required_bytes)?;
-        let most = bytes("limit_bytes", range.limit_bytes)?;
-        if most != 0 && most < least {
-            let reason = format!("limit_bytes {most} is less than required_bytes {least}");
+        let min = bytes("required_bytes", range.required_bytes)?;
+        let max = bytes("limit_bytes", range.limit_bytes)?;
+        if max != 0 && max < min {
+            let reason = format!("limit_bytes {max} is less than required_bytes {min}");
             return Err(Refusal::field("capacity_range", reason));
         }
-        Ok(Self { least, most })
+        Ok(Self { min, max })
     }
 
-    /// Whether a size is within.
-    pub(super) fn holds(self, size: u64) -> bool {
-        size >= self.least && (self.most == 0 || size <= self.most)
+    /// Returns whether a size is within the limits.
+    pub(super) fn contains(self, size: u64) -> bool {
+        size >= self.min && (self.max == 0 || size <= self.max)
     }
 
-    /// A new volume's size: no larger than it has to be, or a usual one.
-    pub(super) fn size(self, usages: &[Capability]) -> Result<u64, Refusal> {
-        let floor = least(usages);
-        let wanted = if self.least == 0 {
-            let usual = if self.most == 0 {
+    /// Returns the size of a new volume: the smallest that is possible, or the default if there is no minimum.
+    pub(super) fn new_size(self, usages: &[Capability]) -> Result<u64, Refusal> {
+        let min = min_size(usages);
+        let wanted = if self.min == 0 {
+            let usual = if self.max == 0 {
                 DEFAULT
             } else {
-                DEFAULT.min(self.most)
+                DEFAULT.min(self.max)
             };
             usual / MEBIBYTE * MEBIBYTE
         } else {
-            Self::rounded(self.least)?
+            Self::rounded(self.min)?
         };
-        self.within(wanted.max(floor))
+        self.check_within(wanted.max(min))
     }
 
-    /// The size of a volume that is so large by now: shrinking is never one.
-    pub(super) fn grown(self, now: u64) -> Result<u64, Refusal> {
-        if self.holds(now) {
+    /// Returns the new size of a volume that has `now` bytes. A volume never shrinks.
+    pub(super) fn expanded_size(self, now: u64) -> Result<u64, Refusal> {
+        if self.contains(now) {
             return Ok(now);
         }
-        if self.most != 0 && self.most < now {
+        if self.max != 0 && self.max < now {
             return Err(Refusal::Range(format!(
-                "limit_bytes {} is less than the {now} that the volume has, and none shrinks",
-                self.most
+                "limit_bytes {} is less than the volume's size of {now} bytes; hint: volumes never shrink",
+                self.max
             )));
         }
-        self.within(Self::rounded(self.least)?)
+        self.check_within(Self::rounded(self.min)?)
     }
 
     fn rounded(size: u64) -> Result<u64, Refusal> {
         let rounded = size.checked_next_multiple_of(MEBIBYTE);
-        // Sizes of files are signed.
+        // off_t is signed.
         let rounded = rounded.filter(|size| i64::try_from(*size).is_ok());
-        rounded.ok_or_else(|| Refusal::Range(format!("{size} bytes are more than a file can have")))
+        rounded.ok_or_else(|| {
+            Refusal::Range(format!(
+                "{size} bytes are more than the maximum size of a file"
+            ))
+        })
     }
 
-    fn within(self, size: u64) -> Result<u64, Refusal> {
-        if self.holds(size) {
+    fn check_within(self, size: u64) -> Result<u64, Refusal> {
+        if self.contains(size) {
             return Ok(size);
         }
         Err(Refusal::Range(format!(
-            "no whole number of MiB, and enough for the file system, is between {} and {} bytes; the next is {size}",
-            self.least, self.most
+            "sizes are whole MiB and large enough for the file system, and there is none from {} to {} bytes; \
+             hint: the next size is {size} bytes",
+            self.min, self.max
         )))
     }
 }
 
-/// Returns the least size in bytes of a volume that is used so.
-pub(super) fn least(usages: &[Capability]) -> u64 {
-    let of_one = |usage: &Capability| {
+/// Returns the minimum size in bytes of a volume with these capabilities.
+pub(super) fn min_size(usages: &[Capability]) -> u64 {
+    let min = |usage: &Capability| {
         usage
             .mount
             .as_ref()
-            .map_or(MEBIBYTE, |it| it.fstype.least())
+            .map_or(MEBIBYTE, |it| it.fstype.min_device_bytes())
     };
-    usages.iter().map(of_one).max().unwrap_or(MEBIBYTE)
+    usages.iter().map(min).max().unwrap_or(MEBIBYTE)
 }
 
 #[cfg(test)]
@@ -111,15 +117,16 @@ mod tests {
         }]
     }
 
-    fn range(required_bytes: i64, limit_bytes: i64) -> Result<Range, Refusal> {
-        Range::of(Some(&CapacityRange {
+    fn range(required_bytes: i64, limit_bytes: i64) -> Result<SizeRange, Refusal> {
+        SizeRange::from_request(Some(&CapacityRange {
             required_bytes,
             limit_bytes,
         }))
     }
 
-    fn size(least: i64, most: i64) -> Option<u64> {
-        range(least, most).ok()?.size(&block()).ok()
+    fn size(required_bytes: i64, limit_bytes: i64) -> Option<u64> {
+        let range = range(required_bytes, limit_bytes).ok()?;
+        range.new_size(&block()).ok()
     }
 
     #[test]
@@ -137,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_that_make_no_sense_are_the_callers_mistake() {
+    fn invalid_limits_are_an_invalid_argument() {
         for (least, most) in [(-1, 0), (0, -1), (2, 1)] {
             assert!(
                 matches!(range(least, most), Err(Refusal::Field(_))),
@@ -148,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_volume_grows_and_never_shrinks() {
-        let grown = |least, most| range(least, most).unwrap().grown(8 << 20).ok();
+        let grown = |least, most| range(least, most).unwrap().expanded_size(8 << 20).ok();
         assert_eq!(grown(1, 0), Some(8 << 20));
         assert_eq!(grown(8 << 20, 8 << 20), Some(8 << 20));
         assert_eq!(grown((8 << 20) + 1, 0), Some(9 << 20));

@@ -6,7 +6,7 @@ use crust_blockfs::loops;
 use crust_state::TargetPath;
 use crust_state::info::MountInfo;
 
-use super::{Driver, key};
+use super::{Driver, path_key};
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
@@ -22,8 +22,12 @@ fn is_another_disk(staged: &MountInfo) -> bool {
 
 impl Driver {
     /// A target path that another volume has is its own.
-    pub(crate) fn check_nobody_elses(&self, id: &str, target: &TargetPath) -> Result<(), Refusal> {
-        match self.others(id, target)? {
+    pub(crate) fn check_not_other_volumes(
+        &self,
+        id: &str,
+        target: &TargetPath,
+    ) -> Result<(), Refusal> {
+        match self.other_volume_at(id, target)? {
             None => Ok(()),
             Some(other) => {
                 let what = format!("{} is volume {other}'s", target.as_path().display());
@@ -33,12 +37,21 @@ impl Driver {
     }
 
     /// Another volume that is at a target path.
-    pub(crate) fn others(&self, id: &str, target: &TargetPath) -> Result<Option<String>, Refusal> {
-        let target = key(target);
+    pub(crate) fn other_volume_at(
+        &self,
+        id: &str,
+        target: &TargetPath,
+    ) -> Result<Option<String>, Refusal> {
+        let target = path_key(target);
         for (other, record) in self.store.all()? {
             let published = record.as_ref().and_then(|it| it.published.get(&target));
             if let Some(publication) = published.filter(|_| other != id)
-                && self.is_live(&other, &self.devices(&other)?, &target, publication)?
+                && self.publication_exists(
+                    &other,
+                    &self.loop_devices(&other)?,
+                    &target,
+                    publication,
+                )?
             {
                 return Ok(Some(other));
             }
@@ -48,13 +61,13 @@ impl Driver {
 
     /// The loop devices of a volume: one or none, but where its image was unlinked, or somebody has attached
     /// it a second time.
-    pub(crate) fn devices(&self, id: &str) -> Result<Vec<Device>, Refusal> {
+    pub(crate) fn loop_devices(&self, id: &str) -> Result<Vec<Device>, Refusal> {
         loops::find_by_name(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
     /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record:
     /// the directory doesn't outlast a boot, as mounts don't.
-    pub(crate) fn is_staged_for_a_runtime(
+    pub(crate) fn is_anything_staged(
         &self,
         id: &str,
         target: &TargetPath,
@@ -64,7 +77,7 @@ impl Driver {
     }
 
     /// Returns whether this volume is staged there for a runtime, as far as that can be told.
-    pub(crate) fn is_staged_as(
+    pub(crate) fn is_staged(
         &self,
         id: &str,
         devices: &[Device],
@@ -80,24 +93,24 @@ impl Driver {
                     || loops::is_detached(device).map_err(Refusal::node(id))?
                     || is_another_disk(staged.info()))
             }
-            Err(_) => self.is_staged_for_a_runtime(id, target),
+            Err(_) => self.is_anything_staged(id, target),
         }
     }
 
     /// Whether a runtime finds another volume there.
-    pub(crate) fn is_another_staged(
+    pub(crate) fn is_other_volume_staged(
         &self,
         id: &str,
         devices: &[Device],
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        let is_staged = self.is_staged_for_a_runtime(id, target)?;
-        Ok(is_staged && !self.is_staged_as(id, devices, target)?)
+        let is_staged = self.is_anything_staged(id, target)?;
+        Ok(is_staged && !self.is_staged(id, devices, target)?)
     }
 
     /// Refuses what would take a volume from a pod.
     pub(crate) fn check_unpublished(&self, id: &str, record: &Record) -> Result<(), Refusal> {
-        match self.live(id, record)?.first() {
+        match self.existing_publications(id, record)?.first() {
             None => Ok(()),
             Some((target, _)) => {
                 let what =
@@ -108,7 +121,7 @@ impl Driver {
     }
 
     /// The publications that there really are.
-    pub(crate) fn live<'r>(
+    pub(crate) fn existing_publications<'r>(
         &self,
         id: &str,
         record: &'r Record,
@@ -116,10 +129,10 @@ impl Driver {
         if record.published.is_empty() {
             return Ok(Vec::new());
         }
-        let devices = self.devices(id)?;
+        let devices = self.loop_devices(id)?;
         let mut live = Vec::new();
         for (path, publication) in &record.published {
-            if self.is_live(id, &devices, path, publication)? {
+            if self.publication_exists(id, &devices, path, publication)? {
                 live.push((path.as_str(), publication));
             }
         }
@@ -127,7 +140,7 @@ impl Driver {
     }
 
     /// Whether a publication on record really is there.
-    pub(crate) fn is_live(
+    pub(crate) fn publication_exists(
         &self,
         id: &str,
         devices: &[Device],
@@ -138,14 +151,15 @@ impl Driver {
             return Ok(false);
         };
         match publication.by {
-            Mounter::Driver => match mounts::has(devices, target.as_path()) {
+            Mounter::Driver => match mounts::is_mounted_at(devices, target.as_path()) {
                 // Whose it is doesn't matter here, if it isn't a device that was detached by hand.
                 Err(MountsError::Occupied { .. }) => {
-                    mounts::is_left(publication, target.as_path()).map_err(Refusal::node(id))
+                    mounts::is_detached_block_device(publication, target.as_path())
+                        .map_err(Refusal::node(id))
                 }
                 other => other.map_err(Refusal::node(id)),
             },
-            Mounter::Runtime => self.is_staged_as(id, devices, &target),
+            Mounter::Runtime => self.is_staged(id, devices, &target),
             // Nobody tells us; it is kubelet's until it says otherwise.
             Mounter::Kubelet => Ok(true),
         }

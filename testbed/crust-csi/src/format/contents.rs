@@ -31,7 +31,7 @@ pub(super) fn same_size(device: &Device, image: &Path) -> Result<(), FormatError
     if image_size / SECTOR * SECTOR == device_size {
         return Ok(());
     }
-    Err(FormatError::Size {
+    Err(FormatError::SizeMismatch {
         device: device.path().to_owned(),
         device_size,
         image: image.to_owned(),

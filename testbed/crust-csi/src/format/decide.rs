@@ -6,25 +6,25 @@ use super::fstype::Fstype;
 
 /// The result of blkid(8).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum BlkidResult {
     /// It has found nothing. That it could read anything isn't said.
     Nothing,
     /// A file system; or LUKS, LVM and the like.
     Type(String),
     /// A partition table.
-    Table(String),
+    PartitionTable(String),
     /// More than one of them.
     Several,
     /// Nothing of use.
     Failed(String),
 }
 
-impl fmt::Display for Said {
+impl fmt::Display for BlkidResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("nothing"),
             Self::Type(name) => f.write_str(name),
-            Self::Table(kind) => write!(f, "a partition table ({kind})"),
+            Self::PartitionTable(kind) => write!(f, "a partition table ({kind})"),
             Self::Several => f.write_str("more than one signature"),
             Self::Failed(why) => write!(f, "nothing that could be told ({why})"),
         }
@@ -44,60 +44,60 @@ pub(super) enum Contents {
 
 impl Contents {
     /// Whether there is nothing, and if not, why that isn't so.
-    pub(super) fn emptiness(self) -> Result<(), Reason> {
+    pub(super) fn check_empty(self) -> Result<(), FormatRefusal> {
         match self {
             Self::Zeroes => Ok(()),
-            Self::Data(at) => Err(Reason::Data(at)),
-            Self::Failed(why) => Err(Reason::Unread(why)),
+            Self::Data(at) => Err(FormatRefusal::UnknownData(at)),
+            Self::Failed(why) => Err(FormatRefusal::Unreadable(why)),
         }
     }
 }
 
 /// The step before the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum RequiredStep {
     /// mkfs
-    Make,
+    Mkfs,
     /// fsck
-    Check,
+    Fsck,
 }
 
 /// The reason for which nothing is done.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(super) enum FormatRefusal {
     /// Another file system than the one that is wanted.
-    Other(String),
+    OtherContents(String),
     /// A partition table.
-    Table(String),
+    PartitionTable(String),
     /// Two signatures.
     Several,
     /// Data that nobody knows.
-    Data(u64),
+    UnknownData(u64),
     /// blkid(8) failed.
-    Unprobed(String),
+    ProbeFailed(String),
     /// Reading failed.
-    Unread(String),
+    Unreadable(String),
 }
 
 /// Only where nothing is found is it read whether there is nothing.
 pub(super) fn decide(
-    said: &Said,
+    said: &BlkidResult,
     contents: impl FnOnce() -> Contents,
     wanted: Fstype,
-) -> Result<Step, Reason> {
+) -> Result<RequiredStep, FormatRefusal> {
     match said {
-        Said::Failed(why) => Err(Reason::Unprobed(why.clone())),
-        Said::Table(table) => Err(Reason::Table(table.clone())),
-        Said::Several => Err(Reason::Several),
-        Said::Type(found) if wanted.mounts(found) => Ok(Step::Check),
-        Said::Type(found) => Err(Reason::Other(found.clone())),
-        Said::Nothing => contents().emptiness().map(|()| Step::Make),
+        BlkidResult::Failed(why) => Err(FormatRefusal::ProbeFailed(why.clone())),
+        BlkidResult::PartitionTable(table) => Err(FormatRefusal::PartitionTable(table.clone())),
+        BlkidResult::Several => Err(FormatRefusal::Several),
+        BlkidResult::Type(found) if wanted.mounts(found) => Ok(RequiredStep::Fsck),
+        BlkidResult::Type(found) => Err(FormatRefusal::OtherContents(found.clone())),
+        BlkidResult::Nothing => contents().check_empty().map(|()| RequiredStep::Mkfs),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fstype::known;
+    use super::super::fstype::fstype_named;
     use super::*;
 
     const UNREAD: &str = "EIO";
@@ -110,21 +110,25 @@ mod tests {
         ]
     }
 
-    fn found(name: &str) -> Said {
-        Said::Type(name.to_owned())
+    fn found(name: &str) -> BlkidResult {
+        BlkidResult::Type(name.to_owned())
     }
 
     /// Returns the decision for each of the three contents.
-    fn decided(said: &Said, wanted: Fstype) -> [Result<Step, Reason>; 3] {
+    fn decided(said: &BlkidResult, wanted: Fstype) -> [Result<RequiredStep, FormatRefusal>; 3] {
         contents().map(|contents| decide(said, || contents, wanted))
     }
 
     #[test]
     fn a_volume_is_empty_if_nothing_is_found_and_all_is_zero() {
-        let unread = Err(Reason::Unread(UNREAD.to_owned()));
+        let unread = Err(FormatRefusal::Unreadable(UNREAD.to_owned()));
         for wanted in Fstype::all() {
-            let steps = decided(&Said::Nothing, wanted);
-            let expected = [Ok(Step::Make), Err(Reason::Data(512)), unread.clone()];
+            let steps = decided(&BlkidResult::Nothing, wanted);
+            let expected = [
+                Ok(RequiredStep::Mkfs),
+                Err(FormatRefusal::UnknownData(512)),
+                unread.clone(),
+            ];
             assert_eq!(steps, expected, "{wanted}");
         }
     }
@@ -132,15 +136,15 @@ mod tests {
     #[test]
     fn what_can_be_mounted_is_checked_whatever_else_there_is() {
         for (wanted, name) in [
-            (known("ext4"), "ext4"),
-            (known("ext4"), "ext3"),
-            (known("ext3"), "ext3"),
-            (known("xfs"), "xfs"),
-            (known("btrfs"), "btrfs"),
+            (fstype_named("ext4"), "ext4"),
+            (fstype_named("ext4"), "ext3"),
+            (fstype_named("ext3"), "ext3"),
+            (fstype_named("xfs"), "xfs"),
+            (fstype_named("btrfs"), "btrfs"),
         ] {
             let is_not_read = || panic!("a file system that may be mounted isn't read");
             let step = decide(&found(name), is_not_read, wanted);
-            assert_eq!(step, Ok(Step::Check), "{name} as {wanted}");
+            assert_eq!(step, Ok(RequiredStep::Fsck), "{name} as {wanted}");
         }
     }
 
@@ -149,21 +153,24 @@ mod tests {
         for (said, reason) in [
             (
                 found("crypto_LUKS"),
-                Reason::Other("crypto_LUKS".to_owned()),
+                FormatRefusal::OtherContents("crypto_LUKS".to_owned()),
             ),
             (
                 found("LVM2_member"),
-                Reason::Other("LVM2_member".to_owned()),
+                FormatRefusal::OtherContents("LVM2_member".to_owned()),
             ),
-            (found("vfat"), Reason::Other("vfat".to_owned())),
             (
-                Said::Table("dos".to_owned()),
-                Reason::Table("dos".to_owned()),
+                found("vfat"),
+                FormatRefusal::OtherContents("vfat".to_owned()),
             ),
-            (Said::Several, Reason::Several),
             (
-                Said::Failed("4".to_owned()),
-                Reason::Unprobed("4".to_owned()),
+                BlkidResult::PartitionTable("dos".to_owned()),
+                FormatRefusal::PartitionTable("dos".to_owned()),
+            ),
+            (BlkidResult::Several, FormatRefusal::Several),
+            (
+                BlkidResult::Failed("4".to_owned()),
+                FormatRefusal::ProbeFailed("4".to_owned()),
             ),
         ] {
             for wanted in Fstype::all() {
@@ -176,12 +183,12 @@ mod tests {
     #[test]
     fn another_file_system_is_refused() {
         for (wanted, name) in [
-            (known("ext4"), "xfs"),
-            (known("ext3"), "ext4"),
-            (known("xfs"), "btrfs"),
-            (known("btrfs"), "ext4"),
+            (fstype_named("ext4"), "xfs"),
+            (fstype_named("ext3"), "ext4"),
+            (fstype_named("xfs"), "btrfs"),
+            (fstype_named("btrfs"), "ext4"),
         ] {
-            let expected = [(); 3].map(|()| Err(Reason::Other(name.to_owned())));
+            let expected = [(); 3].map(|()| Err(FormatRefusal::OtherContents(name.to_owned())));
             assert_eq!(decided(&found(name), wanted), expected, "{wanted}");
         }
     }

@@ -7,7 +7,7 @@ use std::process::ExitStatus;
 use crust_blockfs::device::{Device, DeviceError};
 use crust_blockfs::loops::LoopError;
 
-use super::decide::Reason;
+use super::decide::FormatRefusal;
 use super::fstype::Fstype;
 use super::run::RunError;
 
@@ -35,7 +35,7 @@ pub(crate) enum FormatError {
     #[error(
         "device {device:?}: doesn't show {image:?}; hint: was it detached meanwhile? stage the volume again"
     )]
-    Strange {
+    DeviceMismatch {
         device: PathBuf,
         /// The image that it should show.
         image: PathBuf,
@@ -45,7 +45,7 @@ pub(crate) enum FormatError {
         "device {device:?}: has {device_size} bytes, and its image {image:?} has {image_size}; \
          hint: an image that was cut has lost data: restore it"
     )]
-    Size {
+    SizeMismatch {
         device: PathBuf,
         /// In bytes.
         device_size: u64,
@@ -57,7 +57,7 @@ pub(crate) enum FormatError {
     #[error(
         "device {device:?}: blkid can't tell what is on it, so that it isn't formatted: {said}; hint: does the disk have errors?"
     )]
-    Unprobed {
+    ProbeFailed {
         device: PathBuf,
         /// How blkid ended, and what it said.
         said: String,
@@ -66,7 +66,7 @@ pub(crate) enum FormatError {
     #[error(
         "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: does the disk have errors?"
     )]
-    Unread {
+    Unreadable {
         device: PathBuf,
         /// The place and the reason.
         why: String,
@@ -77,7 +77,7 @@ pub(crate) enum FormatError {
          as {wanted}; hint: somebody may need them: a file system that was damaged is brought back by fsck or from a \
          backup, a block volume is asked for as one; for an empty volume, create another one"
     )]
-    Data {
+    UnknownData {
         device: PathBuf,
         /// The file system that was asked for.
         wanted: Fstype,
@@ -88,7 +88,7 @@ pub(crate) enum FormatError {
     #[error(
         "device {device:?}: holds {found}, and {wanted} was asked for; hint: ask for {found}, or take another volume"
     )]
-    Other {
+    OtherContents {
         device: PathBuf,
         /// The contents, as blkid calls them.
         found: String,
@@ -100,7 +100,7 @@ pub(crate) enum FormatError {
         "device {device:?}: holds a partition table ({table}), and {wanted} was asked for; \
          hint: was it used as a block volume? it can be only that"
     )]
-    Table {
+    PartitionTable {
         device: PathBuf,
         /// The type of the partition table, as blkid calls it.
         table: String,
@@ -145,7 +145,7 @@ pub(crate) enum FormatError {
     },
     /// A program failed.
     #[error("{program} {}: {status}: {said}", place.display())]
-    Failed {
+    ProgramFailed {
         program: &'static str,
         /// The device; the file that is to be the image.
         place: PathBuf,
@@ -166,7 +166,7 @@ pub(crate) enum FormatError {
     #[error(
         "{}: after mkfs it holds {found} instead of {wanted}; hint: does the disk have errors?", place.display()
     )]
-    Unmade {
+    WrongResult {
         /// The file that is to be the image.
         place: PathBuf,
         /// The file system that was made.
@@ -177,35 +177,35 @@ pub(crate) enum FormatError {
 }
 
 impl FormatError {
-    pub(super) fn of(device: &Device, wanted: Fstype, reason: Reason) -> Self {
+    pub(super) fn of(device: &Device, wanted: Fstype, reason: FormatRefusal) -> Self {
         let device = device.path().to_owned();
         match reason {
-            Reason::Other(found) => Self::Other {
+            FormatRefusal::OtherContents(found) => Self::OtherContents {
                 device,
                 found,
                 wanted,
             },
-            Reason::Table(table) => Self::Table {
+            FormatRefusal::PartitionTable(table) => Self::PartitionTable {
                 device,
                 table,
                 wanted,
             },
-            Reason::Several => Self::Several { device },
-            Reason::Data(at) => Self::Data { device, wanted, at },
-            Reason::Unprobed(said) => Self::Unprobed { device, said },
-            Reason::Unread(why) => Self::Unread { device, why },
+            FormatRefusal::Several => Self::Several { device },
+            FormatRefusal::UnknownData(at) => Self::UnknownData { device, wanted, at },
+            FormatRefusal::ProbeFailed(said) => Self::ProbeFailed { device, said },
+            FormatRefusal::Unreadable(why) => Self::Unreadable { device, why },
         }
     }
 
     /// Whether it is the volume's state, which trying again doesn't change; else something failed.
-    pub(crate) fn is_the_volumes(&self) -> bool {
+    pub(crate) fn is_volume_state(&self) -> bool {
         match self {
             Self::Loop(error) => error.is_in_use(),
             Self::Run(error) => matches!(error, RunError::Locked { .. }),
-            Self::Size { .. }
-            | Self::Data { .. }
-            | Self::Other { .. }
-            | Self::Table { .. }
+            Self::SizeMismatch { .. }
+            | Self::UnknownData { .. }
+            | Self::OtherContents { .. }
+            | Self::PartitionTable { .. }
             | Self::Several { .. }
             | Self::EmptyAndReadOnly { .. }
             | Self::TooSmall { .. }
@@ -213,12 +213,12 @@ impl FormatError {
             | Self::Uncorrected { .. } => true,
             Self::Device(_)
             | Self::Image { .. }
-            | Self::Strange { .. }
-            | Self::Unprobed { .. }
-            | Self::Unread { .. }
-            | Self::Failed { .. }
+            | Self::DeviceMismatch { .. }
+            | Self::ProbeFailed { .. }
+            | Self::Unreadable { .. }
+            | Self::ProgramFailed { .. }
             | Self::Sync { .. }
-            | Self::Unmade { .. } => false,
+            | Self::WrongResult { .. } => false,
         }
     }
 }

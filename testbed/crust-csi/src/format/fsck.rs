@@ -6,11 +6,11 @@ use std::time::Duration;
 use crust_blockfs::probe;
 
 use super::error::FormatError;
-use super::run::{self, Lock, Ran, RunError};
-use super::{Wanted, contents};
+use super::run::{self, ImageLock, ProgramOutput, RunError};
+use super::{FormatRequest, contents};
 
 /// A whole check of a large file system takes long; kubelet asks again meanwhile, and is told so.
-const LIMIT: Duration = Duration::from_secs(60 * 60);
+const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The bit of fsck's exit code for "errors corrected" (fsck(8)).
 const CORRECTED: i32 = 1;
@@ -19,10 +19,10 @@ const UNCORRECTED: i32 = 4;
 
 /// A file system that is there, to be checked.
 #[derive(Debug)]
-pub(crate) struct Check<'a>(Wanted<'a>);
+pub(crate) struct Fsck<'a>(FormatRequest<'a>);
 
-impl<'a> Check<'a> {
-    pub(super) fn of(wanted: Wanted<'a>) -> Self {
+impl<'a> Fsck<'a> {
+    pub(super) fn of(wanted: FormatRequest<'a>) -> Self {
         Self(wanted)
     }
 
@@ -35,18 +35,18 @@ impl<'a> Check<'a> {
             return Ok(());
         };
         if Outcome::of(&ran) == Outcome::Unknown
-            && let Some(again) = self.by_a_backup()?
+            && let Some(again) = self.check_with_backup_superblock()?
         {
             ran = again;
         }
         match Outcome::of(&ran) {
             Outcome::Sound => Ok(()),
             Outcome::Corrected => {
-                tracing::warn!("{}: corrected by fsck: {}", device.display(), ran.said());
+                tracing::warn!("{}: corrected by fsck: {}", device.display(), ran.summary());
                 Ok(())
             }
             Outcome::Unknown => {
-                let (status, said) = (ran.status, ran.said());
+                let (status, said) = (ran.status, ran.summary());
                 tracing::warn!(
                     "{}: not checked by fsck: {status}: {said}",
                     device.display()
@@ -55,21 +55,25 @@ impl<'a> Check<'a> {
             }
             Outcome::Uncorrected => Err(FormatError::Uncorrected {
                 device: device.to_owned(),
-                said: ran.said(),
+                said: ran.summary(),
             }),
-            Outcome::Killed => Err(FormatError::Failed {
+            Outcome::Killed => Err(FormatError::ProgramFailed {
                 program: "fsck",
                 place: device.to_owned(),
                 status: ran.status,
-                said: ran.said(),
+                said: ran.summary(),
             }),
         }
     }
 
     /// A program's word; `None` where it isn't there.
-    fn ask(&self, program: &'static str, arguments: &[&OsStr]) -> Result<Option<Ran>, FormatError> {
-        let lock = Lock::of(self.0.image)?;
-        match run::run(program, arguments, Some(lock), LIMIT) {
+    fn ask(
+        &self,
+        program: &'static str,
+        arguments: &[&OsStr],
+    ) -> Result<Option<ProgramOutput>, FormatError> {
+        let lock = ImageLock::acquire(self.0.image)?;
+        match run::run(program, arguments, Some(lock), TIMEOUT) {
             Ok(ran) => Ok(Some(ran)),
             Err(RunError::Missing { .. }) => Ok(None),
             Err(error) => Err(error.into()),
@@ -78,7 +82,7 @@ impl<'a> Check<'a> {
 
     /// e2fsck(8) writes an ext's superblock in two parts, its checksum last: killed between them, it leaves one that
     /// it doesn't take for any more, and that nobody mounts. The first backup is as it was.
-    fn by_a_backup(&self) -> Result<Option<Ran>, FormatError> {
+    fn check_with_backup_superblock(&self) -> Result<Option<ProgramOutput>, FormatError> {
         let Some(check) = self.0.fstype.format().check_by_backup else {
             return Ok(None);
         };
@@ -106,7 +110,7 @@ enum Outcome {
 }
 
 impl Outcome {
-    fn of(ran: &Ran) -> Self {
+    fn of(ran: &ProgramOutput) -> Self {
         match ran.status.code() {
             None => Self::Killed,
             Some(0) => Self::Sound,
@@ -139,7 +143,7 @@ mod tests {
             (16 << 8, Outcome::Unknown),
             (9, Outcome::Killed),
         ] {
-            let ran = Ran {
+            let ran = ProgramOutput {
                 status: ExitStatus::from_raw(status),
                 stdout: Vec::new(),
                 stderr: Vec::new(),

@@ -45,7 +45,7 @@ impl Fstype {
     }
 
     /// How many bytes a volume has at least for one.
-    pub(crate) const fn least(self) -> u64 {
+    pub(crate) const fn min_device_bytes(self) -> u64 {
         self.format.min_device_bytes
     }
 
@@ -104,7 +104,7 @@ impl TryFrom<String> for Fstype {
 
 /// One of those that there are.
 #[cfg(test)]
-pub(crate) fn known(name: &str) -> Fstype {
+pub(crate) fn fstype_named(name: &str) -> Fstype {
     name.parse().expect("a type that is made")
 }
 
@@ -133,7 +133,11 @@ mod tests {
         ] {
             for found in ["ext2", "ext3", "ext4", "xfs", "btrfs", "crypto_LUKS", ""] {
                 let expected = mounted.contains(&found);
-                assert_eq!(known(wanted).mounts(found), expected, "{found} as {wanted}");
+                assert_eq!(
+                    fstype_named(wanted).mounts(found),
+                    expected,
+                    "{found} as {wanted}"
+                );
             }
         }
     }

@@ -20,16 +20,16 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// The most bytes that are kept of each stream. The rest is read and dropped.
-const LONGEST: usize = 16 * 1024;
+const MAX_KEPT_BYTES: usize = 16 * 1024;
 
 /// The most characters of it in an error.
-const TOLD: usize = 500;
+const MAX_SUMMARY_CHARS: usize = 500;
 
 /// Whoever was killed is gone a moment later, unless the kernel has him.
-const AFTERWARDS: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How long another program's lock is waited for.
-const TURN: Duration = Duration::from_secs(5);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A program can't be run to its end.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +54,7 @@ pub(crate) enum RunError {
     },
     /// It takes too long.
     #[error("{}: hasn't ended in {} s, and was killed; hint: does the disk answer?", program.display(), limit.as_secs())]
-    Late {
+    TimedOut {
         /// Its path.
         program: PathBuf,
         /// How long it had.
@@ -79,10 +79,10 @@ pub(crate) enum RunError {
 /// The lock of an image. A program gets it as its standard input, so the image stays locked until the program has ended
 /// with all that it started, also if the driver is killed meanwhile. The programs don't read it: their flags say so.
 #[derive(Debug)]
-pub(super) struct Lock(File);
+pub(super) struct ImageLock(File);
 
-impl Lock {
-    pub(super) fn of(image: &Path) -> Result<Self, RunError> {
+impl ImageLock {
+    pub(super) fn acquire(image: &Path) -> Result<Self, RunError> {
         let failed = |call| {
             move |source| RunError::Lock {
                 image: image.to_owned(),
@@ -96,7 +96,7 @@ impl Lock {
             Err(Errno::WOULDBLOCK | Errno::INTR) => Ok(None),
             Err(errno) => Err(failed("flock")(errno.into())),
         };
-        match Deadline::after(TURN).poll(lock)? {
+        match Deadline::after(LOCK_TIMEOUT).poll(lock)? {
             Some(()) => Ok(Self(file)),
             None => Err(RunError::Locked {
                 image: image.to_owned(),
@@ -107,16 +107,16 @@ impl Lock {
 
 /// A program that has ended.
 #[derive(Debug)]
-pub(super) struct Ran {
+pub(super) struct ProgramOutput {
     pub(super) status: ExitStatus,
     /// Its beginning, if it is long.
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
 }
 
-impl Ran {
+impl ProgramOutput {
     /// Returns the end of its output in one line, where programs say why they end.
-    pub(super) fn said(&self) -> String {
+    pub(super) fn summary(&self) -> String {
         let all = [&self.stdout, &self.stderr].map(|stream| String::from_utf8_lossy(stream));
         let lines = all.iter().flat_map(|stream| stream.lines());
         let lines: Vec<&str> = lines
@@ -125,7 +125,7 @@ impl Ran {
             .collect();
         let said = lines.join("; ");
         let said: String = said.chars().filter(|it| !it.is_control()).collect();
-        match said.char_indices().rev().nth(TOLD) {
+        match said.char_indices().rev().nth(MAX_SUMMARY_CHARS) {
             Some((at, _)) => format!("…{}", &said[at..]),
             None => said,
         }
@@ -136,9 +136,9 @@ impl Ran {
 pub(super) fn run(
     name: &'static str,
     arguments: &[&OsStr],
-    lock: Option<Lock>,
+    lock: Option<ImageLock>,
     limit: Duration,
-) -> Result<Ran, RunError> {
+) -> Result<ProgramOutput, RunError> {
     let mut paths = DIRECTORIES.iter().map(|it| Path::new(it).join(name));
     let program = paths
         .find(|path| path.is_file())
@@ -149,9 +149,9 @@ pub(super) fn run(
 fn run_at(
     program: &Path,
     arguments: &[&OsStr],
-    lock: Option<Lock>,
+    lock: Option<ImageLock>,
     limit: Duration,
-) -> Result<Ran, RunError> {
+) -> Result<ProgramOutput, RunError> {
     let failed = |call| {
         move |source: io::Error| RunError::Call {
             program: program.to_owned(),
@@ -159,45 +159,45 @@ fn run_at(
             source,
         }
     };
-    let mut running = Running::start(program, arguments, lock).map_err(failed("spawn"))?;
+    let mut running = RunningProgram::start(program, arguments, lock).map_err(failed("spawn"))?;
     let deadline = Deadline::after(limit);
-    if running.hear(deadline).map_err(failed("poll"))? {
-        return running.ended().map_err(failed("wait"));
+    if running.read_until_exit(deadline).map_err(failed("poll"))? {
+        return running.finish().map_err(failed("wait"));
     }
     drop(running);
-    Err(RunError::Late {
+    Err(RunError::TimedOut {
         program: program.to_owned(),
         limit,
     })
 }
 
 /// A program that runs; it is killed with this.
-struct Running {
+struct RunningProgram {
     child: Option<Child>,
     pid: Pid,
     end: OwnedFd,
-    streams: [Stream; 2],
+    streams: [OutputStream; 2],
 }
 
 /// The output of a program on one of its streams.
-struct Stream {
+struct OutputStream {
     pipe: Option<File>,
     kept: Vec<u8>,
 }
 
-impl Running {
+impl RunningProgram {
     #[expect(
         clippy::disallowed_methods,
         reason = "that one never forks is the runtime's rule: mkfs and fsck are programs"
     )]
-    fn start(program: &Path, arguments: &[&OsStr], lock: Option<Lock>) -> io::Result<Self> {
+    fn start(program: &Path, arguments: &[&OsStr], lock: Option<ImageLock>) -> io::Result<Self> {
         let mut child = Command::new(program)
             .args(arguments)
             .env_clear()
             .env("LC_ALL", "C")
             .env("PATH", DIRECTORIES.join(":"))
             .current_dir("/")
-            .stdin(lock.map_or_else(Stdio::null, |Lock(file)| file.into()))
+            .stdin(lock.map_or_else(Stdio::null, |ImageLock(file)| file.into()))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
@@ -207,12 +207,12 @@ impl Running {
             child.stdout.take().map(OwnedFd::from),
             child.stderr.take().map(OwnedFd::from),
         ];
-        let ready = || -> io::Result<(OwnedFd, [Stream; 2])> {
+        let ready = || -> io::Result<(OwnedFd, [OutputStream; 2])> {
             for pipe in pipes.iter().flatten() {
                 ioctl_fionbio(pipe, true)?;
             }
             let end = pidfd_open(pid, PidfdFlags::empty())?;
-            let streams = pipes.map(|pipe| Stream {
+            let streams = pipes.map(|pipe| OutputStream {
                 pipe: pipe.map(File::from),
                 kept: Vec::new(),
             });
@@ -234,7 +234,7 @@ impl Running {
     }
 
     /// Reads what it says until it has ended; whether it has in time.
-    fn hear(&mut self, deadline: Deadline) -> io::Result<bool> {
+    fn read_until_exit(&mut self, deadline: Deadline) -> io::Result<bool> {
         loop {
             let mut events = vec![PollFd::new(&self.end, PollFlags::IN)];
             let pipes = self.streams.iter().filter_map(|it| it.pipe.as_ref());
@@ -262,12 +262,12 @@ impl Running {
     }
 
     /// Whatever it has left in its group is ended with it.
-    fn ended(mut self) -> io::Result<Ran> {
+    fn finish(mut self) -> io::Result<ProgramOutput> {
         let _ = kill_process_group(self.pid, Signal::KILL);
         let child = self.child.take().ok_or(ErrorKind::NotFound);
         let status = child?.wait()?;
         let [stdout, stderr] = &mut self.streams;
-        Ok(Ran {
+        Ok(ProgramOutput {
             status,
             stdout: std::mem::take(&mut stdout.kept),
             stderr: std::mem::take(&mut stderr.kept),
@@ -275,14 +275,14 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningProgram {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else {
             return;
         };
         let _ = kill_process_group(self.pid, Signal::KILL);
         let mut events = [PollFd::new(&self.end, PollFlags::IN)];
-        let moment = Timespec::try_from(AFTERWARDS).ok();
+        let moment = Timespec::try_from(KILL_TIMEOUT).ok();
         if poll(&mut events, moment.as_ref()) == Ok(1) {
             let _ = child.wait();
             return;
@@ -296,7 +296,7 @@ impl Drop for Running {
     }
 }
 
-impl Stream {
+impl OutputStream {
     /// Reads what is in the pipe now.
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
@@ -308,7 +308,7 @@ impl Stream {
             match pipe.read(&mut bytes) {
                 Ok(0) => self.pipe = None,
                 Ok(length) => {
-                    let room = LONGEST - self.kept.len();
+                    let room = MAX_KEPT_BYTES - self.kept.len();
                     self.kept.extend_from_slice(&bytes[..length.min(room)]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,

@@ -45,13 +45,13 @@ impl Volume {
 
     /// With a file system on it.
     fn made(fstype: Fstype) -> Self {
-        let mut volume = Self::empty(fstype.least() >> 20);
+        let mut volume = Self::empty(fstype.min_device_bytes() >> 20);
         volume.make(fstype);
         volume
     }
 
-    fn wanted(&self, fstype: Fstype) -> Wanted<'_> {
-        Wanted {
+    fn wanted(&self, fstype: Fstype) -> FormatRequest<'_> {
+        FormatRequest {
             device: &self.device,
             image: &self.image,
             fstype,
@@ -60,9 +60,9 @@ impl Volume {
     }
 
     /// What is to be done where there is nothing.
-    fn empty_for(&self, fstype: Fstype) -> Make<'_> {
-        match look(self.wanted(fstype)).unwrap() {
-            Next::Make(make) => make,
+    fn empty_for(&self, fstype: Fstype) -> Mkfs<'_> {
+        match inspect(self.wanted(fstype)).unwrap() {
+            NextStep::Mkfs(make) => make,
             next => panic!("{next:?}"),
         }
     }
@@ -85,8 +85,8 @@ impl Volume {
     }
 
     fn check(&self, fstype: Fstype) -> Result<(), FormatError> {
-        match look(self.wanted(fstype)).unwrap() {
-            Next::Check(check) => check.run(),
+        match inspect(self.wanted(fstype)).unwrap() {
+            NextStep::Fsck(check) => check.run(),
             next => panic!("{next:?}"),
         }
     }
@@ -126,9 +126,9 @@ impl Volume {
     }
 
     /// That the volume is refused, and left as it was.
-    fn refused(&self, wanted: Wanted<'_>) -> FormatError {
+    fn refused(&self, wanted: FormatRequest<'_>) -> FormatError {
         let before = self.bytes();
-        let error = look(wanted).expect_err("it is refused");
+        let error = inspect(wanted).expect_err("it is refused");
         let sentence = error.to_string();
         assert!(sentence.contains("; hint: "), "{sentence}");
         assert!(self.bytes() == before, "{sentence}, and was written to");
@@ -169,7 +169,7 @@ fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
     file.write_all_at(CONTENTS, 0).unwrap();
     drop(file);
     assert!(
-        matches!(look(volume.wanted(fstype)), Ok(Next::Nothing)),
+        matches!(inspect(volume.wanted(fstype)), Ok(NextStep::Nothing)),
         "it is mounted"
     );
     volume.unmount(mount);
@@ -191,22 +191,22 @@ fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
 
 #[test]
 fn an_empty_volume_is_made_an_ext4_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(known("ext4"));
+    an_empty_volume_is_made_and_then_only_checked(fstype_named("ext4"));
 }
 
 #[test]
 fn an_empty_volume_is_made_an_ext3_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(known("ext3"));
+    an_empty_volume_is_made_and_then_only_checked(fstype_named("ext3"));
 }
 
 #[test]
 fn an_empty_volume_is_made_an_xfs_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(known("xfs"));
+    an_empty_volume_is_made_and_then_only_checked(fstype_named("xfs"));
 }
 
 #[test]
 fn an_empty_volume_is_made_a_btrfs_and_then_only_checked() {
-    an_empty_volume_is_made_and_then_only_checked(known("btrfs"));
+    an_empty_volume_is_made_and_then_only_checked(fstype_named("btrfs"));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn zeroes_that_were_written_are_empty_too() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(&vec![0; 3 << 20], 1 << 20).unwrap();
     });
-    volume.make(known("ext4"));
+    volume.make(fstype_named("ext4"));
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn data_that_nobody_knows_are_left_alone_wherever_they_are() {
             let file = File::options().write(true).open(image).unwrap();
             file.write_all_at(b"x", at).unwrap();
         });
-        let error = volume.refused(volume.wanted(known("ext4")));
+        let error = volume.refused(volume.wanted(fstype_named("ext4")));
         assert!(
-            matches!(error, FormatError::Data { at: found, .. } if found == at),
+            matches!(error, FormatError::UnknownData { at: found, .. } if found == at),
             "{error}"
         );
     }
@@ -241,47 +241,50 @@ fn data_that_are_not_in_the_image_yet_are_seen() {
         .open(volume.device.path())
         .unwrap();
     device.write_all_at(b"x", 5 << 20).unwrap();
-    let error = look(volume.wanted(known("ext4"))).unwrap_err();
+    let error = inspect(volume.wanted(fstype_named("ext4"))).unwrap_err();
     assert!(
-        matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
+        matches!(error, FormatError::UnknownData { at, .. } if at == 5 << 20),
         "{error}"
     );
 }
 
 #[test]
 fn a_superblock_that_is_broken_is_not_nothing() {
-    let volume = Volume::made(known("ext4"));
+    let volume = Volume::made(fstype_named("ext4"));
     // The magic number: blkid finds nothing any more.
     volume.write(0x438, &[0; 2]);
-    let error = volume.refused(volume.wanted(known("ext4")));
-    assert!(matches!(error, FormatError::Data { .. }), "{error}");
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    assert!(matches!(error, FormatError::UnknownData { .. }), "{error}");
 }
 
 #[test]
 fn another_file_system_is_refused_with_both_names() {
-    let volume = Volume::made(known("ext4"));
-    let error = volume.refused(volume.wanted(known("xfs")));
+    let volume = Volume::made(fstype_named("ext4"));
+    let error = volume.refused(volume.wanted(fstype_named("xfs")));
     let sentence = error.to_string();
     assert!(
         sentence.contains("ext4") && sentence.contains("xfs"),
         "{sentence}"
     );
-    assert!(error.is_the_volumes());
+    assert!(error.is_volume_state());
 }
 
 #[test]
 fn an_ext3_is_mounted_as_ext4_and_not_the_other_way_round() {
-    let volume = Volume::made(known("ext3"));
-    volume.check(known("ext4")).unwrap();
-    let volume = Volume::made(known("ext4"));
-    let error = volume.refused(volume.wanted(known("ext3")));
-    assert!(matches!(error, FormatError::Other { .. }), "{error}");
+    let volume = Volume::made(fstype_named("ext3"));
+    volume.check(fstype_named("ext4")).unwrap();
+    let volume = Volume::made(fstype_named("ext4"));
+    let error = volume.refused(volume.wanted(fstype_named("ext3")));
+    assert!(
+        matches!(error, FormatError::OtherContents { .. }),
+        "{error}"
+    );
 }
 
 #[test]
 fn swap_partitions_and_luks_are_refused() {
     let volume = Volume::with(8, |image| run("mkswap", &[], image));
-    let error = volume.refused(volume.wanted(known("ext4")));
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
     assert!(error.to_string().contains("holds swap"), "{error}");
     let volume = Volume::with(8, |image| {
         // One partition of Linux's type, from sector 1 on.
@@ -290,16 +293,16 @@ fn swap_partitions_and_luks_are_refused() {
         file.write_all_at(&entry, 446).unwrap();
         file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     });
-    let error = volume.refused(volume.wanted(known("ext4")));
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
     assert!(
-        matches!(&error, FormatError::Table { table, .. } if table == "dos"),
+        matches!(&error, FormatError::PartitionTable { table, .. } if table == "dos"),
         "{error}"
     );
     let volume = Volume::with(8, |image| {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
     });
-    let error = volume.refused(volume.wanted(known("ext4")));
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
     assert!(error.to_string().contains("crypto_LUKS"), "{error}");
 }
 
@@ -307,15 +310,15 @@ fn swap_partitions_and_luks_are_refused() {
 fn an_image_that_was_cut_under_its_device_is_refused() {
     for made in [false, true] {
         let volume = if made {
-            Volume::made(known("ext4"))
+            Volume::made(fstype_named("ext4"))
         } else {
             Volume::empty(2)
         };
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
             image.set_len(size).unwrap();
-            let error = volume.refused(volume.wanted(known("ext4")));
-            assert!(matches!(error, FormatError::Size { .. }), "{error}");
+            let error = volume.refused(volume.wanted(fstype_named("ext4")));
+            assert!(matches!(error, FormatError::SizeMismatch { .. }), "{error}");
         }
     }
 }
@@ -323,7 +326,7 @@ fn an_image_that_was_cut_under_its_device_is_refused() {
 /// What is done to a volume between a look at it and mkfs's end; that is an error, and the volume is as it was left.
 fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
     let volume = Volume::empty(8);
-    let (make, beside) = (volume.empty_for(known("ext4")), volume.beside());
+    let (make, beside) = (volume.empty_for(fstype_named("ext4")), volume.beside());
     change(&File::options().write(true).open(&volume.image).unwrap());
     let before = volume.bytes();
     let error = make.run(&beside).unwrap_err();
@@ -334,14 +337,14 @@ fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
 #[test]
 fn an_image_that_is_cut_after_it_was_looked_at_is_not_replaced() {
     let error = changed_meanwhile(|image| image.set_len(4096).unwrap());
-    assert!(matches!(error, FormatError::Size { .. }), "{error}");
+    assert!(matches!(error, FormatError::SizeMismatch { .. }), "{error}");
 }
 
 #[test]
 fn an_image_written_to_after_its_check_is_not_replaced() {
     let error = changed_meanwhile(|image| image.write_all_at(b"x", 5 << 20).unwrap());
     assert!(
-        matches!(error, FormatError::Data { at, .. } if at == 5 << 20),
+        matches!(error, FormatError::UnknownData { at, .. } if at == 5 << 20),
         "{error}"
     );
 }
@@ -349,7 +352,7 @@ fn an_image_written_to_after_its_check_is_not_replaced() {
 #[test]
 fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
     for fstype in Fstype::all() {
-        let volume = Volume::empty(fstype.least() >> 20);
+        let volume = Volume::empty(fstype.min_device_bytes() >> 20);
         let beside = volume.beside();
         volume.empty_for(fstype).run(&beside).unwrap();
         let written = volume.image.metadata().unwrap().blocks();
@@ -362,14 +365,17 @@ fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
 
 #[test]
 fn a_file_that_holds_data_is_not_formatted() {
-    for fstype in [known("xfs"), known("btrfs")] {
+    for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
         let (volume, other) = (
-            Volume::empty(fstype.least() >> 20),
-            Volume::made(known("ext4")),
+            Volume::empty(fstype.min_device_bytes() >> 20),
+            Volume::made(fstype_named("ext4")),
         );
         let before = other.bytes();
         let error = volume.empty_for(fstype).run(&other.image).unwrap_err();
-        assert!(matches!(error, FormatError::Failed { .. }), "{error}");
+        assert!(
+            matches!(error, FormatError::ProgramFailed { .. }),
+            "{error}"
+        );
         assert!(other.bytes() == before, "{fstype}");
     }
 }
@@ -380,26 +386,26 @@ fn nothing_is_made_for_a_device_that_somebody_has() {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
     let claimed = claim();
-    let error = volume.refused(volume.wanted(known("ext4")));
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
-    let make = volume.empty_for(known("ext4"));
+    let make = volume.empty_for(fstype_named("ext4"));
     let claimed = claim();
     let beside = volume.beside();
     let error = make.run(&beside).unwrap_err();
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
     fs::remove_file(beside).unwrap();
-    volume.make(known("ext4"));
+    volume.make(fstype_named("ext4"));
 }
 
 #[test]
 fn nothing_is_written_to_what_can_only_be_read() {
     let volume = Volume::empty(8);
     let read_only = |volume: &Volume| {
-        look(Wanted {
+        inspect(FormatRequest {
             read_only: true,
-            ..volume.wanted(known("ext4"))
+            ..volume.wanted(fstype_named("ext4"))
         })
         .map(|_| ())
     };
@@ -409,24 +415,24 @@ fn nothing_is_written_to_what_can_only_be_read() {
         "{error}"
     );
     loops::set_read_only(&volume.image, true).unwrap();
-    let error = volume.refused(volume.wanted(known("ext4")));
+    let error = volume.refused(volume.wanted(fstype_named("ext4")));
     assert!(
         matches!(error, FormatError::EmptyAndReadOnly { .. }),
         "{error}"
     );
-    let volume = Volume::made(known("ext4"));
-    let wanted = volume.wanted(known("ext4"));
+    let volume = Volume::made(fstype_named("ext4"));
+    let wanted = volume.wanted(fstype_named("ext4"));
     assert!(matches!(
-        look(Wanted {
+        inspect(FormatRequest {
             read_only: true,
             ..wanted
         }),
-        Ok(Next::Nothing)
+        Ok(NextStep::Nothing)
     ));
     loops::set_read_only(&volume.image, true).unwrap();
-    assert!(matches!(look(wanted), Ok(Next::Nothing)));
+    assert!(matches!(inspect(wanted), Ok(NextStep::Nothing)));
     loops::set_read_only(&volume.image, false).unwrap();
-    assert!(matches!(look(wanted), Ok(Next::Check(_))));
+    assert!(matches!(inspect(wanted), Ok(NextStep::Fsck(_))));
 }
 
 fn debugfs(volume: &Volume, request: &str) {
@@ -436,10 +442,10 @@ fn debugfs(volume: &Volume, request: &str) {
 #[test]
 fn what_fsck_can_correct_it_corrects() {
     const STATE: u64 = 0x43a;
-    let volume = Volume::made(known("ext4"));
+    let volume = Volume::made(fstype_named("ext4"));
     // "Errors were detected."
     debugfs(&volume, "set_super_value state 2");
-    volume.check(known("ext4")).unwrap();
+    volume.check(fstype_named("ext4")).unwrap();
     let mut state = [0; 2];
     File::open(volume.device.path())
         .unwrap()
@@ -450,19 +456,19 @@ fn what_fsck_can_correct_it_corrects() {
 
 #[test]
 fn what_fsck_cannot_correct_by_itself_is_an_error() {
-    let volume = Volume::made(known("ext4"));
+    let volume = Volume::made(fstype_named("ext4"));
     debugfs(&volume, "clri <2>");
     debugfs(&volume, "set_super_value state 2");
-    let error = volume.check(known("ext4")).unwrap_err();
+    let error = volume.check(fstype_named("ext4")).unwrap_err();
     assert!(matches!(error, FormatError::Uncorrected { .. }), "{error}");
     assert!(error.to_string().contains("RUN fsck MANUALLY"), "{error}");
-    assert!(error.is_the_volumes());
+    assert!(error.is_volume_state());
 }
 
 #[test]
 fn only_a_volume_that_is_too_small_is_refused() {
-    for fstype in [known("xfs"), known("btrfs")] {
-        let least = fstype.least() >> 20;
+    for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
+        let least = fstype.min_device_bytes() >> 20;
         let volume = Volume::empty(least - 1);
         let error = volume.refused(volume.wanted(fstype));
         assert!(matches!(error, FormatError::TooSmall { .. }), "{error}");
@@ -472,12 +478,15 @@ fn only_a_volume_that_is_too_small_is_refused() {
 #[test]
 fn a_device_of_another_image_is_refused() {
     let (volume, other) = (Volume::empty(8), Volume::empty(8));
-    let wanted = Wanted {
+    let wanted = FormatRequest {
         image: &other.image,
-        ..volume.wanted(known("ext4"))
+        ..volume.wanted(fstype_named("ext4"))
     };
     let error = volume.refused(wanted);
-    assert!(matches!(error, FormatError::Strange { .. }), "{error}");
+    assert!(
+        matches!(error, FormatError::DeviceMismatch { .. }),
+        "{error}"
+    );
 }
 
 #[test]
@@ -486,7 +495,10 @@ fn who_works_on_the_image_is_not_joined() {
     let lock = File::open(&volume.image).unwrap();
     lock.lock().unwrap();
     let beside = volume.beside();
-    let error = volume.empty_for(known("ext4")).run(&beside).unwrap_err();
+    let error = volume
+        .empty_for(fstype_named("ext4"))
+        .run(&beside)
+        .unwrap_err();
     assert!(error.to_string().contains("still runs; hint: "), "{error}");
     let written = beside.metadata().unwrap().blocks();
     assert_eq!(written, 0, "nothing is written");

@@ -7,9 +7,9 @@ use crate::store::{Mounter, Publication};
 
 /// The step for a publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step<'p> {
+pub(super) enum PublishStep<'p> {
     /// It is there, by this record: whatever of it isn't is made again.
-    Again(&'p Publication),
+    Existing(&'p Publication),
     /// It isn't there yet.
     New,
 }
@@ -25,11 +25,11 @@ pub(super) fn decide<'p>(
     target: &str,
     wanted: &Publication,
     live: &[(&str, &'p Publication)],
-) -> Result<Step<'p>, Refusal> {
+) -> Result<PublishStep<'p>, Refusal> {
     // What is there stays, whoever else has the volume.
     if let Some((_, there)) = live.iter().find(|(path, _)| *path == target) {
         if is_same(there, wanted) {
-            return Ok(Step::Again(there));
+            return Ok(PublishStep::Existing(there));
         }
         let what = format!("it is published at {target}, {}", difference(there, wanted));
         return Err(Refusal::exists(volume, what));
@@ -65,7 +65,7 @@ pub(super) fn decide<'p>(
             return Err(Refusal::state(volume, what));
         }
     }
-    Ok(Step::New)
+    Ok(PublishStep::New)
 }
 
 /// Returns whether a request is that of an existing publication. A driver with other features may have read the same
@@ -73,8 +73,10 @@ pub(super) fn decide<'p>(
 /// 5).
 fn is_same(there: &Publication, wanted: &Publication) -> bool {
     let is_understood = there.features != wanted.features
-        || (there.by == wanted.by && there.usage.groups_like(&wanted.usage));
-    is_understood && there.read_only == wanted.read_only && there.usage.means(&wanted.usage)
+        || (there.by == wanted.by && there.usage.has_same_groups(&wanted.usage));
+    is_understood
+        && there.read_only == wanted.read_only
+        && there.usage.has_same_usage(&wanted.usage)
 }
 
 fn exclusive(mode: AccessMode, path: &str) -> String {
@@ -115,14 +117,14 @@ mod tests {
 
     use super::*;
     use crate::capability::{Capability, MountCapability};
-    use crate::format::known;
+    use crate::format::fstype_named;
 
     fn publication(mode: AccessMode, by: Mounter) -> Publication {
         Publication {
             usage: Capability {
                 mode,
                 mount: Some(MountCapability {
-                    fstype: known("ext4"),
+                    fstype: fstype_named("ext4"),
                     options: Vec::new(),
                     group: None,
                     change_policy: None,
@@ -134,7 +136,10 @@ mod tests {
         }
     }
 
-    fn of<'p>(wanted: &Publication, live: &[(&str, &'p Publication)]) -> Result<Step<'p>, Code> {
+    fn of<'p>(
+        wanted: &Publication,
+        live: &[(&str, &'p Publication)],
+    ) -> Result<PublishStep<'p>, Code> {
         decide("v", "/here", wanted, live).map_err(|refusal| refusal.into_status().code())
     }
 
@@ -142,8 +147,12 @@ mod tests {
     fn a_second_target_is_the_access_modes_matter() {
         use AccessMode::{SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter};
         let cases = [
-            (SingleNodeMultiWriter, SingleNodeMultiWriter, Ok(Step::New)),
-            (SingleNodeWriter, SingleNodeWriter, Ok(Step::New)),
+            (
+                SingleNodeMultiWriter,
+                SingleNodeMultiWriter,
+                Ok(PublishStep::New),
+            ),
+            (SingleNodeWriter, SingleNodeWriter, Ok(PublishStep::New)),
             (
                 SingleNodeSingleWriter,
                 SingleNodeSingleWriter,
@@ -175,8 +184,11 @@ mod tests {
     fn the_same_target_is_the_same_publication_or_another() {
         let mode = AccessMode::SingleNodeSingleWriter;
         let there = publication(mode, Mounter::Runtime);
-        assert_eq!(of(&there, &[("/here", &there)]), Ok(Step::Again(&there)));
-        assert_eq!(of(&there, &[]), Ok(Step::New));
+        assert_eq!(
+            of(&there, &[("/here", &there)]),
+            Ok(PublishStep::Existing(&there))
+        );
+        assert_eq!(of(&there, &[]), Ok(PublishStep::New));
         let read_only = Publication {
             read_only: true,
             ..there.clone()
@@ -188,7 +200,7 @@ mod tests {
         ] {
             let newer = publication(newer, Mounter::Runtime);
             let step = of(&newer, &[("/here", &older)]);
-            assert_eq!(step, Ok(Step::Again(&older)), "a newer name");
+            assert_eq!(step, Ok(PublishStep::Existing(&older)), "a newer name");
         }
         let others = [
             read_only,
@@ -213,10 +225,18 @@ mod tests {
         assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
         wanted.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
         let step = of(&wanted, &[("/here", &there)]);
-        assert_eq!(step, Ok(Step::Again(&there)), "what is there stays");
+        assert_eq!(
+            step,
+            Ok(PublishStep::Existing(&there)),
+            "what is there stays"
+        );
         let other = there.clone();
         let step = of(&wanted, &[("/here", &there), ("/there", &other)]);
-        assert_eq!(step, Ok(Step::Again(&there)), "beside a second pod, too");
+        assert_eq!(
+            step,
+            Ok(PublishStep::Existing(&there)),
+            "beside a second pod, too"
+        );
         wanted.read_only = true;
         assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
     }

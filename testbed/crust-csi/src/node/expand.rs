@@ -8,10 +8,10 @@ use crust_blockfs::resize::SizeLimits;
 use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crust_state::TargetPath;
 
-use super::not_there;
+use super::not_at_path;
 use crate::capability::{Capability, MountCapability};
 use crate::controller::signed;
-use crate::driver::{Driver, key, path, required, volume_path};
+use crate::driver::{Driver, check_present, parse_path, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::mounts;
 use crate::refusal::Refusal;
@@ -23,18 +23,18 @@ impl Driver {
         &self,
         request: &NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, Refusal> {
-        self.needs(Feature::ExpandVolume, "EXPAND_VOLUME")?;
+        self.check_feature(Feature::ExpandVolume, "EXPAND_VOLUME")?;
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        required("volume_path", &request.volume_path)?;
+        check_present("volume_id", id)?;
+        check_present("volume_path", &request.volume_path)?;
         let record = self.record(id)?;
-        let place = volume_path(id, &request.volume_path)?;
+        let place = parse_volume_path(id, &request.volume_path)?;
         let range = request.capacity_range.unwrap_or_default();
         check_range(&record, range)?;
-        let asked = key(&place);
+        let asked = path_key(&place);
         let staged = record.staged.get(&asked);
         if staged.is_none() && !record.published.contains_key(&asked) {
-            return Err(not_there(id, &place));
+            return Err(not_at_path(id, &place));
         }
         let device = self.attach(id, &record)?;
         let mut response = NodeExpandVolumeResponse {
@@ -42,18 +42,18 @@ impl Driver {
             source: String::new(),
         };
         // At the staging path nothing is mounted: any pod's place will do.
-        let live = self.live(id, &record)?;
+        let live = self.existing_publications(id, &record)?;
         let here = live.iter().find(|(path, _)| *path == asked);
         if here.is_none() && staged.is_none() {
-            return Err(not_there(id, &place));
+            return Err(not_at_path(id, &place));
         }
         let writable = live.iter().find(|(_, publication)| !publication.read_only);
         match here.or(writable).or(live.first()) {
             Some((target, publication)) => {
-                let target = path_again(target)?;
+                let target = recorded_path(target)?;
                 if publication.by == Mounter::Kubelet {
                     if !request.runtime_supports_expand {
-                        return Err(not_the_runtimes(id));
+                        return Err(expansion_unsupported(id));
                     }
                     response.source = device.path().display().to_string();
                     return Ok(response);
@@ -63,7 +63,7 @@ impl Driver {
                     target: &target,
                     publication,
                 };
-                self.grow_in_use(published, &device, range)?;
+                self.grow_published(published, &device, range)?;
             }
             None => {
                 if let Some(Capability {
@@ -80,7 +80,7 @@ impl Driver {
         Ok(response)
     }
 
-    fn grow_in_use(
+    fn grow_published(
         &self,
         published: Published<'_>,
         device: &Device,
@@ -95,7 +95,7 @@ impl Driver {
             return Ok(());
         };
         if publication.by == Mounter::Runtime {
-            self.can_defer(id)?;
+            self.check_can_defer(id)?;
             let expanded = self
                 .ops
                 .expand(target, range.required_bytes, range.limit_bytes);
@@ -108,7 +108,7 @@ impl Driver {
             // This pod's mount alone can't be written to.
             return grow_detached(id, device, mount);
         }
-        let root = mounts::root(target.as_path()).map_err(Refusal::node(id))?;
+        let root = mounts::open_root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, &device.clone().into(), mount)
     }
 }
@@ -122,7 +122,7 @@ struct Published<'a> {
 }
 
 /// KEP-2857's earlier draft, story 6: it isn't ours to grow, and whoever has it mounted can't.
-fn not_the_runtimes(id: &str) -> Refusal {
+fn expansion_unsupported(id: &str) -> Refusal {
     let what = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: it grows when its pod is started anew by a runtime that does, or by none";
     Refusal::state(id, what)
 }
@@ -135,7 +135,7 @@ fn read_only(id: &str) -> Refusal {
 /// Grows a file system through a mount that is attached nowhere.
 fn grow_detached(id: &str, device: &Device, mount: &MountCapability) -> Result<(), Refusal> {
     let device = DeviceFacts::from(device.clone());
-    let detached = mounts::detached(&device, mount).map_err(Refusal::node(id))?;
+    let detached = mounts::mount_detached(&device, mount).map_err(Refusal::node(id))?;
     grow(id, &detached, &device, mount)
 }
 
@@ -145,7 +145,7 @@ fn grow(
     device: &DeviceFacts,
     mount: &MountCapability,
 ) -> Result<(), Refusal> {
-    let root = mounts::readable(root, device.path()).map_err(Refusal::node(id))?;
+    let root = mounts::reopen_readable(root, device.path()).map_err(Refusal::node(id))?;
     // Limits are the volume's, and were looked at: a file system is a little smaller.
     let all = SizeLimits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;
     resize::grow(&root, device, mount.fstype.name(), all).map_err(Refusal::node(id))?;
@@ -175,6 +175,6 @@ fn check_range(record: &Record, range: CapacityRange) -> Result<(), Refusal> {
 }
 
 /// A path of a record's.
-fn path_again(text: &str) -> Result<TargetPath, Refusal> {
-    path("volume_path", text)
+fn recorded_path(text: &str) -> Result<TargetPath, Refusal> {
+    parse_path("volume_path", text)
 }

@@ -8,7 +8,7 @@ use crust_state::TargetPath;
 use tonic::Code;
 
 use super::stats::UsageAndHealth;
-use crate::driver::{Driver, key, required, volume_path};
+use crate::driver::{Driver, check_present, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::refusal::Refusal;
@@ -20,9 +20,9 @@ impl Driver {
         &self,
         request: &NodeGetVolumeHealthRequest,
     ) -> Result<NodeGetVolumeHealthResponse, Refusal> {
-        self.needs(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
+        self.check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
+        check_present("volume_id", id)?;
         let record = self.record(id)?;
         let mut health = self.image_health(id, &record)?;
         let places = if request.volume_publish_path.is_empty() {
@@ -31,19 +31,19 @@ impl Driver {
                 .filter_map(|path| TargetPath::new(path).ok())
                 .collect()
         } else {
-            vec![volume_path(id, &request.volume_publish_path)?]
+            vec![parse_volume_path(id, &request.volume_publish_path)?]
         };
         for place in places {
             health.extend(self.health_at(id, &record, &place)?);
         }
         Ok(NodeGetVolumeHealthResponse {
-            volume_health: Some(health.of_volume(id)),
+            volume_health: Some(health.into_volume_health(id)),
         })
     }
 
     fn health_at(&self, id: &str, record: &Record, place: &TargetPath) -> Result<Health, Refusal> {
-        match self.look(id, record, place, false) {
-            Err(Refusal::NotThere { .. }) => self.health_of_the_missing(id, place),
+        match self.inspect_at(id, record, place, false) {
+            Err(Refusal::NotAtPath { .. }) => self.recheck_missing_mount(id, place),
             looked => health_seen(looked),
         }
     }
@@ -51,15 +51,15 @@ impl Driver {
     /// Looks again where nothing is mounted, while no call publishes or unpublishes there: both keep the
     /// record while nothing is mounted yet, or any more. If one is under way, nothing is wrong. Such a call
     /// is told to try again if it comes during the look.
-    fn health_of_the_missing(&self, id: &str, place: &TargetPath) -> Result<Health, Refusal> {
-        let Ok(_turn) = self.turn_at(id, place) else {
+    fn recheck_missing_mount(&self, id: &str, place: &TargetPath) -> Result<Health, Refusal> {
+        let Ok(_turn) = self.lock_target(id, place) else {
             return Ok(Health::default());
         };
         let record = self.record(id)?;
-        let by = record.published.get(&key(place)).map(|it| it.by);
-        match self.look(id, &record, place, false) {
+        let by = record.published.get(&path_key(place)).map(|it| it.by);
+        match self.inspect_at(id, &record, place, false) {
             // The mount is gone since a boot, or somebody has unmounted it.
-            Err(Refusal::NotThere { .. }) if by == Some(Mounter::Driver) => Ok(Problem {
+            Err(Refusal::NotAtPath { .. }) if by == Some(Mounter::Driver) => Ok(Problem {
                 status: VolumeHealthErrorType::Inaccessible,
                 reason: "NotMounted",
                 message: format!(
@@ -77,7 +77,7 @@ impl Driver {
 fn health_seen(looked: Result<UsageAndHealth, Refusal>) -> Result<Health, Refusal> {
     match looked {
         Ok(look) => Ok(look.health),
-        Err(Refusal::NotThere { .. }) => Ok(Health::default()),
+        Err(Refusal::NotAtPath { .. }) => Ok(Health::default()),
         // No container has it yet.
         Err(Refusal::Ops { failure, .. }) if failure.code() == Code::FailedPrecondition => {
             Ok(Health::default())

@@ -11,9 +11,9 @@ use crust_proto::csi::v1::{
 };
 use crust_state::TargetPath;
 
-use super::decide::{Step, decide};
+use super::decide::{PublishStep, decide};
 use crate::capability::{Capability, MountCapability, Parameters};
-use crate::driver::{Driver, key, path, required};
+use crate::driver::{Driver, check_present, parse_path, path_key};
 use crate::features::Feature;
 use crate::kubelet_paths;
 use crate::mounts;
@@ -28,20 +28,23 @@ impl Driver {
         request: &NodePublishVolumeRequest,
     ) -> Result<NodePublishVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        let target = path("target_path", &request.target_path)?;
-        let wanted = self.wanted(request)?;
+        check_present("volume_id", id)?;
+        let target = parse_path("target_path", &request.target_path)?;
+        let wanted = self.requested_publication(request)?;
         let mut record = self.record(id)?;
         if request.staging_target_path.is_empty() {
             let what = "staging_target_path is required; hint: NodeStageVolume comes first";
             return Err(Refusal::state(id, what));
         }
-        let staging = key(&path("staging_target_path", &request.staging_target_path)?);
+        let staging = path_key(&parse_path(
+            "staging_target_path",
+            &request.staging_target_path,
+        )?);
         let Some(staged) = record.staged.get(&staging) else {
             let what = format!("it isn't staged at {staging}; hint: NodeStageVolume comes first");
             return Err(Refusal::state(id, what));
         };
-        if !staged.stages_like(&wanted.usage) {
+        if !staged.has_same_staging(&wanted.usage) {
             let what = format!(
                 "it is staged with another volume_capability: {}",
                 staged.describe()
@@ -50,49 +53,52 @@ impl Driver {
         }
         // After a boot there is none yet, and kubelet may not stage again.
         let device = self.attach(id, &record)?;
-        let _turn = self.turn_at(id, &target)?;
-        let live = self.live(id, &record)?;
-        let step = decide(id, &key(&target), &wanted, &live)?;
-        if let Step::Again(there) = step {
-            return self.give(id, &device, &target, there);
+        let _turn = self.lock_target(id, &target)?;
+        let live = self.existing_publications(id, &record)?;
+        let step = decide(id, &path_key(&target), &wanted, &live)?;
+        if let PublishStep::Existing(there) = step {
+            return self.ensure_published(id, &device, &target, there);
         }
-        self.check_nobody_elses(id, &target)?;
-        let before = record.published.insert(key(&target), wanted.clone());
+        self.check_not_other_volumes(id, &target)?;
+        let before = record.published.insert(path_key(&target), wanted.clone());
         if before.is_none() {
             self.check_vacant(id, &device, &target, &wanted)?;
         }
         tracing::info!("volume {id}: {target:?}: {}", wanted.describe());
         if wanted.by == Mounter::Kubelet {
             // It is there once kubelet has the answer, and the record alone says so: none is left of a failure.
-            let given = self.give(id, &device, &target, &wanted)?;
+            let given = self.ensure_published(id, &device, &target, &wanted)?;
             self.store.save(id, &record)?;
             return Ok(given);
         }
         // Before anything is done: what is there is always known of.
         self.store.save(id, &record)?;
-        let given = self.give(id, &device, &target, &wanted);
+        let given = self.ensure_published(id, &device, &target, &wanted);
         if given.is_err() {
             // kubelet doesn't unpublish what it was told can't be, and another volume may come there.
             let is_there = self
-                .is_live(id, slice::from_ref(&device), &key(&target), &wanted)
+                .publication_exists(id, slice::from_ref(&device), &path_key(&target), &wanted)
                 .unwrap_or(true);
             if !is_there {
                 match before {
                     // Of something that is there, maybe, and isn't seen for now.
-                    Some(before) => drop(record.published.insert(key(&target), before)),
-                    None => drop(record.published.remove(&key(&target))),
+                    Some(before) => drop(record.published.insert(path_key(&target), before)),
+                    None => drop(record.published.remove(&path_key(&target))),
                 }
-                self.save_less(id, &record);
+                self.save_removal(id, &record);
             }
         }
         given
     }
 
     /// The publication that a request asks for.
-    fn wanted(&self, request: &NodePublishVolumeRequest) -> Result<Publication, Refusal> {
+    fn requested_publication(
+        &self,
+        request: &NodePublishVolumeRequest,
+    ) -> Result<Publication, Refusal> {
         let capability = request.volume_capability.as_ref();
-        let mut usage = Capability::of("volume_capability", capability, &self.features)?;
-        let parameters = Parameters::of_context(&request.volume_context)?;
+        let mut usage = Capability::from_request("volume_capability", capability, &self.features)?;
+        let parameters = Parameters::from_volume_context(&request.volume_context)?;
         let runtimes = &request.runtime_supported_filesystems;
         let by = match &mut usage.mount {
             None if request.defer_fs_ops => {
@@ -116,11 +122,11 @@ impl Driver {
             usage,
             read_only: request.readonly,
             by,
-            features: self.features.of_a_publication(),
+            features: self.features.publication_feature_names(),
         })
     }
 
-    fn give(
+    fn ensure_published(
         &self,
         id: &str,
         device: &Device,
@@ -131,25 +137,29 @@ impl Driver {
         let mut response = NodePublishVolumeResponse::default();
         match (&wanted.usage.mount, wanted.by) {
             (None, _) => {
-                if !mounts::has(slice::from_ref(device), path).map_err(Refusal::node(id))? {
+                if !mounts::is_mounted_at(slice::from_ref(device), path)
+                    .map_err(Refusal::node(id))?
+                {
                     self.bind_block(id, device, path, wanted)?;
                 }
             }
             (Some(mount), Mounter::Driver) => {
-                if !mounts::has(slice::from_ref(device), path).map_err(Refusal::node(id))? {
+                if !mounts::is_mounted_at(slice::from_ref(device), path)
+                    .map_err(Refusal::node(id))?
+                {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }
             // An earlier driver has deferred it, before a downgrade, and it is there.
             (_, Mounter::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
             (Some(mount), Mounter::Runtime) => {
-                keep_empty(id, path)?;
+                ensure_empty_directory(id, path)?;
                 self.ops
                     .stage(target, device.path(), mount, wanted)
                     .map_err(Refusal::ops(id))?;
             }
             (Some(mount), Mounter::Kubelet) => {
-                keep_empty(id, path)?;
+                ensure_empty_directory(id, path)?;
                 response.runtime_mount_info = Some(mount_info(device, mount, wanted));
             }
         }
@@ -167,7 +177,7 @@ impl Driver {
     ) -> Result<(), Refusal> {
         let path = target.as_path();
         let devices = slice::from_ref(device);
-        let is_anothers = match self.is_another_staged(id, devices, target) {
+        let is_anothers = match self.is_other_volume_staged(id, devices, target) {
             // Whoever doesn't defer has no need of the crust directory.
             Err(_) if wanted.by != Mounter::Runtime => false,
             other => other?,
@@ -185,7 +195,7 @@ impl Driver {
             return Ok(());
         }
         // The volume itself, of which the record is an older copy.
-        if mounts::has(devices, path).is_ok_and(|has| has) {
+        if mounts::is_mounted_at(devices, path).is_ok_and(|has| has) {
             return Ok(());
         }
         let what = format!(
@@ -207,7 +217,7 @@ impl Driver {
     ) -> Result<(), Refusal> {
         let read_only = wanted.read_only || wanted.usage.is_read_only();
         let record = self.record(id)?;
-        let mut others = self.live(id, &record)?.into_iter();
+        let mut others = self.existing_publications(id, &record)?.into_iter();
         let other = others.find(|(_, it)| (it.read_only || it.usage.is_read_only()) != read_only);
         if let Some((path, _)) = other {
             let what = format!(
@@ -221,12 +231,12 @@ impl Driver {
 }
 
 /// A deferred volume's target directory: nothing stands in it on the host, and nothing is mounted.
-fn keep_empty(id: &str, target: &Path) -> Result<(), Refusal> {
-    if let Some(mounted) = mounts::at(target).map_err(Refusal::node(id))? {
+fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
+    if let Some(mounted) = mounts::mount_at(target).map_err(Refusal::node(id))? {
         let error = mounts::occupied(target, &mounted);
         return Err(Refusal::node(id)(error));
     }
-    mounts::directory(target)
+    mounts::create_target_directory(target)
         .map(drop)
         .map_err(Refusal::node(id))
 }

@@ -7,8 +7,8 @@ use crust_proto::csi::v1::{
 };
 
 use crate::capability::{Capability, Parameters};
-use crate::driver::{Driver, key, path, required};
-use crate::format::{self, Fstype, Make, Next, Wanted};
+use crate::driver::{Driver, check_present, parse_path, path_key};
+use crate::format::{self, FormatRequest, Fstype, Mkfs, NextStep};
 use crate::refusal::Refusal;
 use crate::store::Record;
 
@@ -19,13 +19,16 @@ impl Driver {
         request: &NodeStageVolumeRequest,
     ) -> Result<NodeStageVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        let staging = key(&path("staging_target_path", &request.staging_target_path)?);
+        check_present("volume_id", id)?;
+        let staging = path_key(&parse_path(
+            "staging_target_path",
+            &request.staging_target_path,
+        )?);
         let capability = request.volume_capability.as_ref();
-        let usage = Capability::of("volume_capability", capability, &self.features)?;
-        Parameters::of_context(&request.volume_context)?;
+        let usage = Capability::from_request("volume_capability", capability, &self.features)?;
+        Parameters::from_volume_context(&request.volume_context)?;
         let mut record = self.record(id)?;
-        if self.attached(id)?.is_none() {
+        if self.loop_device(id)?.is_none() {
             // What a boot has left, or a full disk.
             record.staged.clear();
         }
@@ -43,7 +46,7 @@ impl Driver {
         let device = self.attach(id, &record)?;
         if let Some(mount) = &usage.mount {
             let image = self.images.path(id);
-            let wanted = Wanted {
+            let wanted = FormatRequest {
                 device: &device,
                 image: &image,
                 fstype: mount.fstype,
@@ -62,32 +65,37 @@ impl Driver {
         request: &NodeUnstageVolumeRequest,
     ) -> Result<NodeUnstageVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        let staging = path("staging_target_path", &request.staging_target_path)?;
-        let Some(mut record) = self.known(id)? else {
+        check_present("volume_id", id)?;
+        let staging = parse_path("staging_target_path", &request.staging_target_path)?;
+        let Some(mut record) = self.find_record(id)? else {
             self.unstage_unknown(id, &staging)?;
             return Ok(NodeUnstageVolumeResponse {});
         };
-        let staging = key(&staging);
+        let staging = path_key(&staging);
         let is_last = record.staged.keys().all(|there| *there == staging);
         if is_last {
             self.check_unpublished(id, &record)?;
-            if self.attached(id)?.is_some() {
+            if self.loop_device(id)?.is_some() {
                 self.detach(id)?;
             }
         }
         if record.staged.remove(&staging).is_some() {
-            self.save_less(id, &record);
+            self.save_removal(id, &record);
         }
         Ok(NodeUnstageVolumeResponse {})
     }
 
     /// Has a sound file system on the volume.
-    fn prepare(&self, id: &str, record: &mut Record, wanted: Wanted<'_>) -> Result<(), Refusal> {
-        match format::look(wanted).map_err(Refusal::node(id))? {
-            Next::Nothing => {}
-            Next::Check(check) => check.run().map_err(Refusal::node(id))?,
-            Next::Make(_) if record.holds.is_some() => {
+    fn prepare(
+        &self,
+        id: &str,
+        record: &mut Record,
+        wanted: FormatRequest<'_>,
+    ) -> Result<(), Refusal> {
+        match format::inspect(wanted).map_err(Refusal::node(id))? {
+            NextStep::Nothing => {}
+            NextStep::Fsck(check) => check.run().map_err(Refusal::node(id))?,
+            NextStep::Mkfs(_) if record.file_system.is_some() => {
                 let what = format!(
                     "it had a file system, and {} is empty; hint: bring it back from a backup, or delete the \
                      volume",
@@ -95,30 +103,30 @@ impl Driver {
                 );
                 return Err(Refusal::state(id, what));
             }
-            Next::Make(make) => {
+            NextStep::Mkfs(make) => {
                 let replaced = self.replace(id, make);
                 if replaced.is_err() {
                     // It is empty as it was; the error that counts is the first.
-                    let _ = self.images.abandon(id);
+                    let _ = self.images.discard_replacement(id);
                 }
                 replaced?;
                 self.attach(id, record)?;
             }
         }
         let holds_it = |held: Fstype| wanted.fstype.mounts(held.name());
-        if !record.holds.is_some_and(holds_it) {
-            record.holds = Some(wanted.fstype);
+        if !record.file_system.is_some_and(holds_it) {
+            record.file_system = Some(wanted.fstype);
         }
         Ok(())
     }
 
     /// Has another image, with a file system, take the empty one's place. Whoever was making one before has ended:
     /// to attach the image waits for its lock, which mkfs has.
-    fn replace(&self, id: &str, make: Make<'_>) -> Result<(), Refusal> {
-        let beside = self.images.begin(id)?;
+    fn replace(&self, id: &str, make: Mkfs<'_>) -> Result<(), Refusal> {
+        let beside = self.images.begin_replacement(id)?;
         make.run(&beside).map_err(Refusal::node(id))?;
         self.detach(id)?;
-        Ok(self.images.put(id)?)
+        Ok(self.images.commit_replacement(id)?)
     }
 }
 
@@ -131,7 +139,7 @@ fn conflicting<'r>(
     let mut staged = record.staged.iter();
     let found = staged.find(|(path, there)| {
         let is_other_kind = there.mount.is_none() != usage.mount.is_none();
-        is_other_kind || (path.as_str() == staging && !there.stages_like(usage))
+        is_other_kind || (path.as_str() == staging && !there.has_same_staging(usage))
     });
     found.map(|(path, there)| (path.as_str(), there))
 }

@@ -15,9 +15,9 @@ use crust_volume::HealthCheck;
 use crust_volume::bare_directory::{self, DirectoryContents};
 use tonic::Code;
 
-use super::not_there;
+use super::not_at_path;
 use crate::controller::signed;
-use crate::driver::{Driver, key, required, volume_path};
+use crate::driver::{Driver, check_present, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::images::ImageError;
@@ -40,25 +40,25 @@ impl Driver {
         &self,
         request: &NodeGetVolumeStatsRequest,
     ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
-        self.needs(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
+        self.check_feature(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        required("volume_path", &request.volume_path)?;
+        check_present("volume_id", id)?;
+        check_present("volume_path", &request.volume_path)?;
         let record = self.record(id)?;
-        let place = volume_path(id, &request.volume_path)?;
-        let published = record.published.get(&key(&place));
+        let place = parse_volume_path(id, &request.volume_path)?;
+        let published = record.published.get(&path_key(&place));
         let by = published.map(|publication| publication.by);
         if by == Some(Mounter::Kubelet) && request.runtime_supported_stats {
-            let device = self.device(id)?.ok_or_else(|| not_there(id, &place))?;
+            let device = self.device(id)?.ok_or_else(|| not_at_path(id, &place))?;
             return Ok(NodeGetVolumeStatsResponse {
                 source: device.path().display().to_string(),
                 ..NodeGetVolumeStatsResponse::default()
             });
         }
-        let look = self.look(id, &record, &place, request.defer_fs_ops)?;
+        let look = self.inspect_at(id, &record, &place, request.defer_fs_ops)?;
         let is_told = self.features.has(Feature::VolumeCondition);
         Ok(NodeGetVolumeStatsResponse {
-            volume_condition: is_told.then(|| look.health.condition(&look.well)),
+            volume_condition: is_told.then(|| look.health.to_volume_condition(&look.well)),
             usage: look.usage,
             source: String::new(),
         })
@@ -66,45 +66,45 @@ impl Driver {
 
     /// Measures a volume at a target or staging path, and looks for problems. `defer_fs_ops` is the caller's word that
     /// it is deferred.
-    pub(super) fn look(
+    pub(super) fn inspect_at(
         &self,
         id: &str,
         record: &Record,
         place: &TargetPath,
         defer_fs_ops: bool,
     ) -> Result<UsageAndHealth, Refusal> {
-        let published = record.published.get(&key(place));
+        let published = record.published.get(&path_key(place));
         let by = published.map(|publication| publication.by);
         if by == Some(Mounter::Runtime) {
-            self.can_defer(id)?;
+            self.check_can_defer(id)?;
         }
-        if self.is_the_runtimes(id, place, by, defer_fs_ops)? {
-            if self.is_another_staged(id, &self.devices(id)?, place)? {
-                return Err(not_there(id, place));
+        if self.is_deferred(id, place, by, defer_fs_ops)? {
+            if self.is_other_volume_staged(id, &self.loop_devices(id)?, place)? {
+                return Err(not_at_path(id, place));
             }
             return match self.ops.stats(place) {
-                Ok(stats) => Ok(of_the_runtimes(stats)),
+                Ok(stats) => Ok(from_runtime_stats(stats)),
                 Err(failure) => {
-                    let astray = astray(place, &failure);
+                    let astray = files_on_host(place, &failure);
                     let astray = astray.ok_or_else(|| Refusal::ops(id)(failure))?;
-                    let device = self.device(id)?.ok_or_else(|| not_there(id, place))?;
+                    let device = self.device(id)?.ok_or_else(|| not_at_path(id, place))?;
                     Ok(UsageAndHealth {
                         health: astray.into(),
-                        ..size_alone(id, &device)?
+                        ..device_size_only(id, &device)?
                     })
                 }
             };
         }
-        let is_staged = record.staged.contains_key(&key(place));
+        let is_staged = record.staged.contains_key(&path_key(place));
         let is_block = published.is_some_and(|it| it.usage.mount.is_none());
-        let device = self.device_shown(id, place)?;
-        let device = device.ok_or_else(|| not_there(id, place))?;
+        let device = self.find_device(id, place)?;
+        let device = device.ok_or_else(|| not_at_path(id, place))?;
         if !is_staged && !is_mounted(id, &device, place)? {
-            return Err(not_there(id, place));
+            return Err(not_at_path(id, place));
         }
         let mut look = match published {
-            Some(publication) if !is_block => of_a_mount(id, &device, publication, place)?,
-            _ => size_alone(id, &device)?,
+            Some(publication) if !is_block => inspect_mount(id, &device, publication, place)?,
+            _ => device_size_only(id, &device)?,
         };
         look.health.extend(self.image_health(id, record)?);
         Ok(look)
@@ -112,12 +112,12 @@ impl Driver {
 
     /// Returns a volume's loop device. If its image was unlinked, or can't be looked at, it is the device that is
     /// mounted at the place.
-    fn device_shown(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
+    fn find_device(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
         let image = self.images.size(id);
         if !matches!(image, Err(ImageError::Missing(_) | ImageError::Call { .. })) {
             return self.device(id);
         }
-        for device in self.devices(id)? {
+        for device in self.loop_devices(id)? {
             if is_mounted(id, &device, place)? {
                 return Ok(Some(device));
             }
@@ -127,7 +127,7 @@ impl Driver {
 
     /// Returns whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
     /// directory does.
-    fn is_the_runtimes(
+    fn is_deferred(
         &self,
         id: &str,
         place: &TargetPath,
@@ -137,20 +137,20 @@ impl Driver {
         if !self.features.has(Feature::DeferFsOps) || by == Some(Mounter::Driver) {
             return Ok(false);
         }
-        Ok(said || by == Some(Mounter::Runtime) || self.is_staged_for_a_runtime(id, place)?)
+        Ok(said || by == Some(Mounter::Runtime) || self.is_anything_staged(id, place)?)
     }
 }
 
 /// Whether a device is mounted at a place. What else is mounted there isn't the volume.
 fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Refusal> {
-    match mounts::has(slice::from_ref(device), place.as_path()) {
+    match mounts::is_mounted_at(slice::from_ref(device), place.as_path()) {
         Err(MountsError::Occupied { .. }) => Ok(false),
         other => other.map_err(Refusal::node(id)),
     }
 }
 
 /// Measures the device alone, of a volume whose file system can't be looked at here.
-fn size_alone(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal> {
+fn device_size_only(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal> {
     let total = device.size().map_err(Refusal::node(id))?;
     Ok(UsageAndHealth {
         usage: vec![VolumeUsage {
@@ -163,7 +163,7 @@ fn size_alone(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal> {
     })
 }
 
-fn of_a_mount(
+fn inspect_mount(
     id: &str,
     device: &Device,
     publication: &Publication,
@@ -171,11 +171,11 @@ fn of_a_mount(
 ) -> Result<UsageAndHealth, Refusal> {
     let (Some(mount), Some(mounted)) = (
         &publication.usage.mount,
-        mounts::at(place.as_path()).map_err(Refusal::node(id))?,
+        mounts::mount_at(place.as_path()).map_err(Refusal::node(id))?,
     ) else {
-        return Err(not_there(id, place));
+        return Err(not_at_path(id, place));
     };
-    let root = mounts::root(place.as_path()).map_err(Refusal::node(id))?;
+    let root = mounts::open_root(place.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::read_usage(&root);
     let looked = crust_volume::check_health(&HealthCheck {
         root: &root,
@@ -187,7 +187,7 @@ fn of_a_mount(
     });
     let mut health = Health::default();
     if looked.abnormal {
-        health.add(of_the_file_system(usage.is_ok(), looked.message));
+        health.add(file_system_problem(usage.is_ok(), looked.message));
     }
     let well = "the volume is mounted".to_owned();
     Ok(match usage {
@@ -202,13 +202,13 @@ fn of_a_mount(
         // kubelet looks at no condition that comes without a number.
         Err(_) => UsageAndHealth {
             health,
-            ..size_alone(id, device)?
+            ..device_size_only(id, device)?
         },
     })
 }
 
 /// A problem of a mounted file system: one that answers can still be used.
-fn of_the_file_system(answers: bool, message: String) -> Problem {
+fn file_system_problem(answers: bool, message: String) -> Problem {
     let (status, reason) = if answers {
         (VolumeHealthErrorType::Degraded, "FileSystemDegraded")
     } else {
@@ -226,7 +226,7 @@ fn of_the_file_system(answers: bool, message: String) -> Problem {
 
 /// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
 /// runcrust, and writes to the host's disk.
-fn astray(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
+fn files_on_host(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
     let directory = place.as_path();
     if failure.code() != Code::FailedPrecondition
         || bare_directory::contents(directory) != DirectoryContents::Files
@@ -253,7 +253,7 @@ fn amounts(amounts: ResourceUsage, unit: Unit) -> VolumeUsage {
     }
 }
 
-fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
+fn from_runtime_stats(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
     let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
         available: usage.available,
         total: usage.total,
@@ -268,7 +268,7 @@ fn of_the_runtimes(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
     let usage: Vec<VolumeUsage> = usage.collect();
     let condition = stats.volume_condition.unwrap_or_default();
     if condition.abnormal {
-        let problem = of_the_file_system(!usage.is_empty(), condition.message);
+        let problem = file_system_problem(!usage.is_empty(), condition.message);
         return UsageAndHealth {
             usage,
             health: problem.into(),

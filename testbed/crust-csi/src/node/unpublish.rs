@@ -10,7 +10,7 @@ use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeRespon
 use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 
-use crate::driver::{Driver, key, path, required};
+use crate::driver::{Driver, check_present, parse_path, path_key};
 use crate::features::Feature;
 use crate::kubelet_paths;
 use crate::mounts;
@@ -24,15 +24,15 @@ impl Driver {
         request: &NodeUnpublishVolumeRequest,
     ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
-        required("volume_id", id)?;
-        let target = path("target_path", &request.target_path)?;
-        let Some(mut record) = self.known(id)? else {
+        check_present("volume_id", id)?;
+        let target = parse_path("target_path", &request.target_path)?;
+        let Some(mut record) = self.find_record(id)? else {
             self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
             return Ok(NodeUnpublishVolumeResponse {});
         };
-        let _turn = self.turn_at(id, &target)?;
-        let devices = self.devices(id)?;
-        let published = record.published.get(&key(&target));
+        let _turn = self.lock_target(id, &target)?;
+        let devices = self.loop_devices(id)?;
+        let published = record.published.get(&path_key(&target));
         let by = published.map(|publication| publication.by);
         if published.is_none() {
             // It was given back before, or its record is an older copy: kubelet's own paths are looked at, and
@@ -40,28 +40,28 @@ impl Driver {
             if !kubelet_paths::is_target(&target) {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
-            self.check_nobody_elses(id, &target)?;
-            if self.is_another_staged(id, &devices, &target)? {
+            self.check_not_other_volumes(id, &target)?;
+            if self.is_other_volume_staged(id, &devices, &target)? {
                 let what = format!("{} is another volume's", target.as_path().display());
                 return Err(Refusal::state(id, what));
             }
-        } else if !self.is_here(id, &devices, &target, published)?
-            && self.others(id, &target)?.is_some()
+        } else if !self.is_surely_published(id, &devices, &target, published)?
+            && self.other_volume_at(id, &target)?.is_some()
         {
             // This one never was there, or isn't any more.
-            record.published.remove(&key(&target));
-            self.forget_less(id, &record, by)?;
+            record.published.remove(&path_key(&target));
+            self.save_publication_removal(id, &record, by)?;
             return Ok(NodeUnpublishVolumeResponse {});
         }
         // The runtime goes first: until then a pod may still use it.
         if by != Some(Mounter::Driver) && self.features.has(Feature::DeferFsOps) {
             let is_said = request.defer_fs_ops || by == Some(Mounter::Runtime);
-            self.unstage_for_the_runtime(id, &target, is_said)?;
+            self.unstage_deferred(id, &target, is_said)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
         self.clear(id, &target)?;
-        if record.published.remove(&key(&target)).is_some() {
-            self.forget_less(id, &record, by)?;
+        if record.published.remove(&path_key(&target)).is_some() {
+            self.save_publication_removal(id, &record, by)?;
         }
         Ok(NodeUnpublishVolumeResponse {})
     }
@@ -69,38 +69,41 @@ impl Driver {
     /// kubelets that don't know of deferral don't say that it was deferred: the crust directory does. Where nothing
     /// is to be seen there, a stage may still be under way, and `crust_ops` ends it; unless that isn't there either,
     /// as after a boot.
-    pub(super) fn unstage_for_the_runtime(
+    pub(super) fn unstage_deferred(
         &self,
         id: &str,
         target: &TargetPath,
         is_said: bool,
     ) -> Result<(), Refusal> {
-        let is_staged = self.is_staged_for_a_runtime(id, target)?;
+        let is_staged = self.is_anything_staged(id, target)?;
         if !is_said && !is_staged {
             return Ok(());
         }
         match self.ops.unstage(target) {
             // No stage outlives it, and what one has left is to be seen by now. (What one leaves in its last moment
             // `gc` finds: the target directory is gone by then.)
-            Err(CallFailure::Unreachable(_)) if !self.is_staged_for_a_runtime(id, target)? => {
-                Ok(())
-            }
+            Err(CallFailure::Unreachable(_)) if !self.is_anything_staged(id, target)? => Ok(()),
             unstaged => unstaged.map_err(Refusal::ops(id)),
         }
     }
 
     /// Removes the record of a publication. For one that is left to kubelet the record alone counts, so the removal
     /// must not fail; others are found without it.
-    fn forget_less(&self, id: &str, record: &Record, by: Option<Mounter>) -> Result<(), Refusal> {
+    fn save_publication_removal(
+        &self,
+        id: &str,
+        record: &Record,
+        by: Option<Mounter>,
+    ) -> Result<(), Refusal> {
         if by == Some(Mounter::Kubelet) {
-            return Ok(self.store.save_less(id, record)?);
+            return Ok(self.store.save_removal(id, record)?);
         }
-        self.save_less(id, record);
+        self.save_removal(id, record);
         Ok(())
     }
 
     /// Whether what is at a target path is surely the volume.
-    fn is_here(
+    fn is_surely_published(
         &self,
         id: &str,
         devices: &[Device],
@@ -109,7 +112,7 @@ impl Driver {
     ) -> Result<bool, Refusal> {
         match published {
             Some(publication) if publication.by != Mounter::Kubelet => {
-                self.is_live(id, devices, &key(target), publication)
+                self.publication_exists(id, devices, &path_key(target), publication)
             }
             _ => Ok(false),
         }
@@ -124,10 +127,10 @@ impl Driver {
         target: &TargetPath,
         defer_fs_ops: bool,
     ) -> Result<(), Refusal> {
-        let _turn = self.turn_at(id, target)?;
-        let devices = self.devices_of_unknown(id)?;
-        self.check_nobody_elses(id, target)?;
-        if self.is_another_staged(id, &devices, target)? {
+        let _turn = self.lock_target(id, target)?;
+        let devices = self.loop_devices_of_unknown(id)?;
+        self.check_not_other_volumes(id, target)?;
+        if self.is_other_volume_staged(id, &devices, target)? {
             let what = format!(
                 "{}: another driver's device is staged there for a container runtime; hint: `runcrust crust list` \
                  shows which",
@@ -136,26 +139,26 @@ impl Driver {
             return Err(Refusal::state(id, what));
         }
         if self.features.has(Feature::DeferFsOps) {
-            self.unstage_for_the_runtime(id, target, defer_fs_ops)?;
+            self.unstage_deferred(id, target, defer_fs_ops)?;
         }
-        self.give_back_unknown(id, &devices, target)
+        self.clean_up_unknown(id, &devices, target)
     }
 
     /// Answers `NodeUnstageVolume` of a volume that doesn't exist.
     pub(super) fn unstage_unknown(&self, id: &str, staging: &TargetPath) -> Result<(), Refusal> {
-        let _turn = self.turn_at(id, staging)?;
-        let path = key(staging);
+        let _turn = self.lock_target(id, staging)?;
+        let path = path_key(staging);
         for (other, record) in self.store.all()? {
             if record.is_some_and(|it| it.staged.contains_key(&path)) {
                 let what = format!("{path} is the staging path of volume {other}");
                 return Err(Refusal::state(id, what));
             }
         }
-        let devices = self.devices_of_unknown(id)?;
-        self.give_back_unknown(id, &devices, staging)
+        let devices = self.loop_devices_of_unknown(id)?;
+        self.clean_up_unknown(id, &devices, staging)
     }
 
-    fn give_back_unknown(
+    fn clean_up_unknown(
         &self,
         id: &str,
         devices: &[Device],
@@ -170,9 +173,9 @@ impl Driver {
     }
 
     /// Returns the loop devices of the volume's image, which was unlinked. Other drivers' ids are no names of images.
-    fn devices_of_unknown(&self, id: &str) -> Result<Vec<Device>, Refusal> {
+    fn loop_devices_of_unknown(&self, id: &str) -> Result<Vec<Device>, Refusal> {
         if is_id(id) {
-            self.devices(id)
+            self.loop_devices(id)
         } else {
             Ok(Vec::new())
         }

@@ -14,13 +14,13 @@ use crust_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Shared;
+use super::ServiceState;
 use crate::features::Feature;
 use crate::store::id_of;
 
 /// The service.
 #[derive(Debug)]
-pub(crate) struct ControllerService(pub(crate) Shared);
+pub(crate) struct ControllerService(pub(crate) ServiceState);
 
 #[tonic::async_trait]
 impl Controller for ControllerService {
@@ -82,7 +82,7 @@ impl Controller for ControllerService {
         let request = request.into_inner();
         let id = request.volume_id.clone();
         self.0
-            .ask(&id, move |driver| driver.health_of(&request))
+            .ask(&id, move |driver| driver.get_volume_health(&request))
             .await
     }
 

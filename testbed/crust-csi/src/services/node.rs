@@ -14,18 +14,18 @@ use crust_proto::csi::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Shared;
-use crate::features::{Feature, Known};
+use super::ServiceState;
+use crate::features::{Feature, KnownFields};
 
 /// The service.
 #[derive(Debug)]
-pub(crate) struct NodeService(pub(crate) Shared);
+pub(crate) struct NodeService(pub(crate) ServiceState);
 
 impl NodeService {
     /// A request, as a driver of these capabilities sees it.
-    fn seen<R: Known>(&self, request: Request<R>) -> R {
+    fn known_fields<R: KnownFields>(&self, request: Request<R>) -> R {
         let mut request = request.into_inner();
-        request.forget_unknown(&self.0.driver.features);
+        request.clear_unknown_fields(&self.0.driver.features);
         request
     }
 }
@@ -36,7 +36,7 @@ impl Node for NodeService {
         &self,
         request: Request<NodeStageVolumeRequest>,
     ) -> Result<Response<NodeStageVolumeResponse>, Status> {
-        let request = self.seen(request);
+        let request = self.known_fields(request);
         let id = request.volume_id.clone();
         self.0
             .change(&id, move |driver| driver.stage(&request))
@@ -58,7 +58,7 @@ impl Node for NodeService {
         &self,
         request: Request<NodePublishVolumeRequest>,
     ) -> Result<Response<NodePublishVolumeResponse>, Status> {
-        let request = self.seen(request);
+        let request = self.known_fields(request);
         let id = request.volume_id.clone();
         self.0
             .change(&id, move |driver| driver.publish(&request))
@@ -69,7 +69,7 @@ impl Node for NodeService {
         &self,
         request: Request<NodeUnpublishVolumeRequest>,
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
-        let request = self.seen(request);
+        let request = self.known_fields(request);
         let id = request.volume_id.clone();
         self.0
             .change(&id, move |driver| driver.unpublish(&request))
@@ -80,7 +80,7 @@ impl Node for NodeService {
         &self,
         request: Request<NodeGetVolumeStatsRequest>,
     ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
-        let request = self.seen(request);
+        let request = self.known_fields(request);
         let id = request.volume_id.clone();
         self.0
             .measure(&id, move |driver| driver.stats(&request))
@@ -104,7 +104,7 @@ impl Node for NodeService {
     ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
         self.0
             .run(None, |driver| {
-                driver.needs(Feature::GetStorageHealth, "GET_STORAGE_HEALTH")?;
+                driver.check_feature(Feature::GetStorageHealth, "GET_STORAGE_HEALTH")?;
                 Ok(NodeGetStorageHealthResponse {
                     backend_health: driver.storage_health(),
                 })
@@ -116,7 +116,7 @@ impl Node for NodeService {
         &self,
         request: Request<NodeExpandVolumeRequest>,
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
-        let request = self.seen(request);
+        let request = self.known_fields(request);
         let id = request.volume_id.clone();
         self.0
             .change(&id, move |driver| driver.expand(&request))
@@ -127,7 +127,7 @@ impl Node for NodeService {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let optional = self.0.driver.features.of_the_node();
+        let optional = self.0.driver.features.node_capabilities();
         let all = std::iter::once(RpcType::StageUnstageVolume).chain(optional);
         let capabilities = all.map(|rpc| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),

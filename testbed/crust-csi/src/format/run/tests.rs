@@ -1,21 +1,25 @@
 use super::*;
 
-fn shell(script: &str, lock: Option<Lock>, limit: Duration) -> Result<Ran, RunError> {
+fn shell(
+    script: &str,
+    lock: Option<ImageLock>,
+    limit: Duration,
+) -> Result<ProgramOutput, RunError> {
     let arguments = ["-c", script].map(OsStr::new);
     run_at(Path::new("/bin/sh"), &arguments, lock, limit)
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
 fn what_a_program_says_is_told_with_how_it_ended() {
-    let ran = shell("echo one; echo two >&2; exit 4", None, LONG).unwrap();
+    let ran = shell("echo one; echo two >&2; exit 4", None, TIMEOUT).unwrap();
     assert_eq!(ran.status.code(), Some(4));
     assert_eq!(
         (&ran.stdout[..], &ran.stderr[..]),
         (&b"one\n"[..], &b"two\n"[..])
     );
-    assert_eq!(ran.said(), "one; two");
+    assert_eq!(ran.summary(), "one; two");
 }
 
 #[test]
@@ -23,7 +27,7 @@ fn a_program_has_an_environment_of_its_own() {
     let ran = shell(
         "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=; pwd",
         None,
-        LONG,
+        TIMEOUT,
     )
     .unwrap();
     let said = String::from_utf8(ran.stdout).unwrap();
@@ -40,13 +44,16 @@ fn of_a_program_that_says_much_the_beginning_is_kept() {
     let ran = shell(
         "head -c 1000000 /dev/zero | tr '\\0' x; echo end >&2",
         None,
-        LONG,
+        TIMEOUT,
     )
     .unwrap();
-    assert_eq!(ran.stdout, vec![b'x'; LONGEST]);
+    assert_eq!(ran.stdout, vec![b'x'; MAX_KEPT_BYTES]);
     assert_eq!(ran.stderr, b"end\n");
-    let said = ran.said();
-    assert!(said.len() < 2 * TOLD && said.ends_with("end"), "{said}");
+    let said = ran.summary();
+    assert!(
+        said.len() < 2 * MAX_SUMMARY_CHARS && said.ends_with("end"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -57,21 +64,21 @@ fn a_program_that_hangs_is_killed_with_its_children() {
         "yes",
         "exec >/dev/null 2>&1 3<&0; sleep 1000 & wait",
     ] {
-        let lock = Lock::of(image.path()).unwrap();
+        let lock = ImageLock::acquire(image.path()).unwrap();
         let error = shell(script, Some(lock), Duration::from_millis(50)).unwrap_err();
-        assert!(matches!(error, RunError::Late { .. }), "{error}");
+        assert!(matches!(error, RunError::TimedOut { .. }), "{error}");
         // Whoever were left would have the lock.
-        Lock::of(image.path()).unwrap_or_else(|error| panic!("{script}: {error}"));
+        ImageLock::acquire(image.path()).unwrap_or_else(|error| panic!("{script}: {error}"));
     }
 }
 
 #[test]
 fn a_program_keeps_the_images_lock_without_its_parent() {
     let image = tempfile::NamedTempFile::new().unwrap();
-    let lock = Lock::of(image.path()).unwrap();
+    let lock = ImageLock::acquire(image.path()).unwrap();
     // What leaves its group outlives the program, as the program would outlive the driver.
     let script = "exec 3<&0; echo $(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' <&3 &)";
-    let ran = shell(script, Some(lock), LONG).unwrap();
+    let ran = shell(script, Some(lock), TIMEOUT).unwrap();
     let left = String::from_utf8(ran.stdout).unwrap();
     let left = Pid::from_raw(left.trim().parse().unwrap()).unwrap();
     let is_locked = || {
@@ -80,17 +87,17 @@ fn a_program_keeps_the_images_lock_without_its_parent() {
     };
     assert!(is_locked());
     rustix::process::kill_process(left, Signal::KILL).unwrap();
-    let free = Deadline::after(LONG).poll(|| Ok::<_, ()>((!is_locked()).then_some(())));
+    let free = Deadline::after(TIMEOUT).poll(|| Ok::<_, ()>((!is_locked()).then_some(())));
     assert_eq!(free, Ok(Some(())));
 }
 
 #[test]
 fn a_program_that_is_not_there_is_an_error() {
-    let error = run("mkfs.none", &[], None, LONG).unwrap_err();
+    let error = run("mkfs.none", &[], None, TIMEOUT).unwrap_err();
     assert!(
         error.to_string().starts_with("mkfs.none isn't in "),
         "{error}"
     );
-    let error = run_at(Path::new("/dev/null"), &[], None, LONG).unwrap_err();
+    let error = run_at(Path::new("/dev/null"), &[], None, TIMEOUT).unwrap_err();
     assert!(matches!(error, RunError::Call { .. }), "{error}");
 }
