@@ -1,4 +1,5 @@
-//! What a caller of its sockets may stage: only where CSI volumes are, only over nothing, and only so much.
+//! Limits on what clients of the sockets may stage: at paths of CSI volumes, over empty directories, and up to the
+//! configured number and size.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,9 +15,9 @@ use serde_json::json;
 use tonic::Code::{FailedPrecondition, InvalidArgument, ResourceExhausted};
 
 use crate::storage::publish;
-use crate::{identities, reason, refused, staged};
+use crate::{expect_error, file_identities, mount_info, reason};
 
-/// A publish for a sandbox that there isn't: whatever is refused first is told.
+/// A publish for an unknown sandbox. Every other reason to refuse it is reported first.
 fn publish_request(target: &Path, device: &LoopDevice) -> RuntimePublishVolumeRequest {
     RuntimePublishVolumeRequest {
         sandbox_id: "no-such-sandbox".to_owned(),
@@ -34,7 +35,7 @@ fn with_options(target: &Path, device: &LoopDevice, options: &[&str]) -> Runtime
     }
 }
 
-/// How many entries there are.
+/// Returns the number of entries.
 fn entries(node: &Node) -> usize {
     let listed = fs::read_dir(node.handler().crust_root());
     listed.map_or(0, Iterator::count)
@@ -61,10 +62,10 @@ fn only_csi_volumes_and_paths_below_a_root_are_staged() {
         pod.join("kubernetes.io~csi/pv/mount/sub"),
         Path::new("/elsewhere").join("pods/u/volumes/kubernetes.io~csi/pv/mount"),
     ] {
-        let over_runtime = ops.stage(stage_request(&target, &device));
-        let over_storage = publish(&ops, publish_request(&target, &device));
-        for call in [over_runtime, over_storage] {
-            let error = refused(call, InvalidArgument);
+        let stage_call = ops.stage(stage_request(&target, &device));
+        let publish_call = publish(&ops, publish_request(&target, &device));
+        for call in [stage_call, publish_call] {
+            let error = expect_error(call, InvalidArgument);
             assert_contains(
                 &error,
                 &[
@@ -77,32 +78,32 @@ fn only_csi_volumes_and_paths_below_a_root_are_staged() {
         }
     }
     assert_eq!(entries(&node), 0);
-    // Whether the directories are there already or come later.
+    // Whether the directories exist already or not.
     for target in [
         node.target("u", "pv-1"),
         node.handler().target_path("u", "pv-2"),
         root.join("a"),
     ] {
         ops.stage(stage_request(&target, &device)).unwrap();
-        assert!(staged(&node, &target).is_some());
+        assert!(mount_info(&node, &target).is_some());
     }
-    // Root's own command line takes any.
+    // The command line, which root uses, accepts any path.
     let elsewhere = node.dir().subdir("elsewhere");
     let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
 }
 
-/// Another driver's volume that no pod uses, say: what is mounted would be hidden from its pod.
+/// The mount may be the volume of another driver. Staging over it would hide it from its pod.
 #[test]
 fn nothing_is_staged_over_a_mount() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
     mounts::tmpfs(&target);
-    let over_runtime = ops.stage(stage_request(&target, &device));
-    assert_eq!(reason(&over_runtime), "VOLUME_STATE");
-    let over_storage = publish(&ops, publish_request(&target, &device));
-    for call in [over_runtime, over_storage] {
-        let error = refused(call, FailedPrecondition);
+    let stage_call = ops.stage(stage_request(&target, &device));
+    assert_eq!(reason(&stage_call), "VOLUME_STATE");
+    let publish_call = publish(&ops, publish_request(&target, &device));
+    for call in [stage_call, publish_call] {
+        let error = expect_error(call, FailedPrecondition);
         assert!(
             error.contains("mount point") && error.contains(utf8(&target)),
             "{error}"
@@ -112,11 +113,11 @@ fn nothing_is_staged_over_a_mount() {
     mounts::unmount(&target);
     ops.stage(stage_request(&target, &device)).unwrap();
 
-    // In the place of another volume too.
+    // The same for a change of a staged volume.
     mounts::bind(&node.dir().subdir("elsewhere"), &target);
     let another = with_options(&target, &device, &["noatime"]);
-    refused(ops.stage(another.clone()), FailedPrecondition);
-    // And who publishes again is told that it is done.
+    expect_error(ops.stage(another.clone()), FailedPrecondition);
+    // A repeated stage succeeds.
     ops.stage(stage_request(&target, &device)).unwrap();
     mounts::unmount(&target);
     ops.stage(another).unwrap();
@@ -130,29 +131,29 @@ fn nothing_is_staged_over_files() {
     fs::create_dir_all(target.join("a/b")).unwrap();
     for file in [target.join("a/b/file"), target.join("file")] {
         fs::write(&file, "data").unwrap();
-        let over_runtime = ops.stage(stage_request(&target, &device));
-        let over_storage = publish(&ops, publish_request(&target, &device));
-        for call in [over_runtime, over_storage] {
-            let error = refused(call, FailedPrecondition);
+        let stage_call = ops.stage(stage_request(&target, &device));
+        let publish_call = publish(&ops, publish_request(&target, &device));
+        for call in [stage_call, publish_call] {
+            let error = expect_error(call, FailedPrecondition);
             assert!(error.contains("isn't an empty directory"), "{error}");
         }
         fs::remove_file(&file).unwrap();
     }
-    // Runtimes make the directories of subPaths.
+    // Empty directories are accepted, because runtimes create the directories of subPaths.
     ops.stage(stage_request(&target, &device)).unwrap();
-    let before = identities(&node.entry(&target));
-    // A pod under another handler wrote there since; the volume's own pod lives on.
+    let before = file_identities(&node.entry(&target));
+    // A pod with another handler has written to the directory since. The volume stays staged for its own pod.
     fs::write(target.join("file"), "data").unwrap();
     ops.stage(stage_request(&target, &device)).unwrap();
-    assert_eq!(identities(&node.entry(&target)), before);
-    refused(
+    assert_eq!(file_identities(&node.entry(&target)), before);
+    expect_error(
         ops.stage(with_options(&target, &device, &["noatime"])),
         FailedPrecondition,
     );
-    assert_eq!(identities(&node.entry(&target)), before);
+    assert_eq!(file_identities(&node.entry(&target)), before);
 }
 
-/// An entry that is there already lets nobody past the checks, unless the same is asked for again.
+/// An existing entry does not disable the checks, unless the same request is repeated.
 #[test]
 fn an_entry_is_replaced_only_where_a_new_one_is_accepted() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
@@ -170,31 +171,31 @@ fn an_entry_is_replaced_only_where_a_new_one_is_accepted() {
         (&mounted, FailedPrecondition, "mount point"),
         (&with_files, FailedPrecondition, "isn't an empty directory"),
     ] {
-        let before = identities(&node.entry(target));
-        let over_runtime = ops.stage(stage_request(target, &other));
-        let over_storage = publish(&ops, publish_request(target, &other));
-        for call in [over_runtime, over_storage] {
-            let error = refused(call, code);
+        let before = file_identities(&node.entry(target));
+        let stage_call = ops.stage(stage_request(target, &other));
+        let publish_call = publish(&ops, publish_request(target, &other));
+        for call in [stage_call, publish_call] {
+            let error = expect_error(call, code);
             assert!(error.contains(words), "{error}");
         }
         ops.stage(stage_request(target, &device)).unwrap();
-        let again = publish(&ops, publish_request(target, &device));
-        let error = refused(again, FailedPrecondition);
+        let repeated = publish(&ops, publish_request(target, &device));
+        let error = expect_error(repeated, FailedPrecondition);
         assert!(error.contains("no record of sandbox"), "{error}");
-        assert_eq!(identities(&node.entry(target)), before);
+        assert_eq!(file_identities(&node.entry(target)), before);
     }
     mounts::unmount(&mounted);
     ops.stage(stage_request(&mounted, &other)).unwrap();
 }
 
-/// A driver has to clean up also after the settings that accepted its volume have changed.
+/// A driver has to be able to unstage after the settings that accepted its volume have changed.
 #[test]
-fn what_may_no_longer_be_staged_is_unstaged() {
+fn a_volume_can_be_unstaged_after_a_change_of_settings() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let elsewhere = node.dir().subdir("elsewhere");
     let _ = node.try_stage(&elsewhere, device.path(), &[]).success();
-    refused(
+    expect_error(
         ops.stage(with_options(&elsewhere, &device, &["noatime"])),
         InvalidArgument,
     );
@@ -204,9 +205,9 @@ fn what_may_no_longer_be_staged_is_unstaged() {
     }
 }
 
-/// Who replaces what somebody else has staged is on record, with both.
+/// The log names both contents and the caller that replaced one by the other.
 #[test]
-fn a_replacement_is_told_with_both_contents_and_its_caller() {
+fn a_replacement_is_logged_with_its_caller() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let (device, other) = (node.ext4(), node.ext4());
     let target = node.target("pod-a", "pv-1");
@@ -218,8 +219,8 @@ fn a_replacement_is_told_with_both_contents_and_its_caller() {
     assert!(!ops.log().contains("WARN"), "{}", ops.log());
     ops.stage(stage_request(&target, &other)).unwrap();
     let log = ops.log();
-    let told: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ")).collect();
-    let [told] = told[..] else {
+    let warnings: Vec<&str> = log.lines().filter(|line| line.contains(" WARN ")).collect();
+    let [warning] = warnings[..] else {
         panic!("{log}");
     };
     let command = fs::read_to_string("/proc/self/comm").unwrap();
@@ -231,7 +232,7 @@ fn a_replacement_is_told_with_both_contents_and_its_caller() {
         &format!("uid=0 pid={}", std::process::id()),
         &format!("command={:?}", command.trim_end()),
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(warning.contains(part), "{part}: {warning}");
     }
 }
 
@@ -244,14 +245,14 @@ fn no_more_volumes_are_staged_than_max_staged() {
     for number in 0..3 {
         ops.stage(stage_request(&target(number), &device)).unwrap();
     }
-    // Whether it is looked at on a thread of its own or not.
+    // An existing target path is examined in a thread of its own, a missing one is not.
     let missing = node.handler().target_path("pod-a", "pv-missing");
     for target in [target(3), missing.clone()] {
-        let over_runtime = ops.stage(stage_request(&target, &device));
-        assert_eq!(reason(&over_runtime), "FULL");
-        let over_storage = publish(&ops, publish_request(&target, &device));
-        for call in [over_runtime, over_storage] {
-            let error = refused(call, ResourceExhausted);
+        let stage_call = ops.stage(stage_request(&target, &device));
+        assert_eq!(reason(&stage_call), "FULL");
+        let publish_call = publish(&ops, publish_request(&target, &device));
+        for call in [stage_call, publish_call] {
+            let error = expect_error(call, ResourceExhausted);
             assert_contains(
                 &error,
                 &["3 volumes", "`max_staged` allows 3", "crust_ops.toml"],
@@ -259,20 +260,20 @@ fn no_more_volumes_are_staged_than_max_staged() {
         }
     }
     assert_eq!(entries(&node), 3);
-    // What is there can be staged again, and be replaced.
+    // Staged volumes can be staged again, and be replaced.
     ops.stage(stage_request(&target(0), &device)).unwrap();
     ops.stage(stage_request(&target(0), &node.ext4())).unwrap();
     ops.unstage(&target(1)).unwrap();
     ops.stage(stage_request(&missing, &device)).unwrap();
-    refused(
+    expect_error(
         ops.stage(stage_request(&target(1), &device)),
         ResourceExhausted,
     );
-    // Root's own command line stages as much as it wants.
+    // The command line, which root uses, has no limit.
     let _ = node.try_stage(&target(4), device.path(), &[]).success();
     ops.reconfigure(&node, "max_staged = 5");
     ops.signal(Signal::SIGHUP);
-    wait_until("the new cap", WAIT_TIMEOUT, || {
+    wait_until("the new limit", WAIT_TIMEOUT, || {
         ops.log().contains("reloaded")
     });
     ops.stage(stage_request(&target(1), &device)).unwrap();
@@ -290,7 +291,7 @@ fn no_more_bytes_are_staged_than_max_staged_bytes() {
         ops.stage(with_options(&target, &device, &options))
     });
     let refusal = stagings.find(Result::is_err).expect("a limit");
-    let error = refused(refusal, ResourceExhausted);
+    let error = expect_error(refusal, ResourceExhausted);
     assert!(error.contains("`max_staged_bytes` allows 65536"), "{error}");
     let sizes = fs::read_dir(node.handler().crust_root())
         .unwrap()
@@ -300,31 +301,31 @@ fn no_more_bytes_are_staged_than_max_staged_bytes() {
         });
     let bytes: u64 = sizes.sum();
     assert!((60_000..=65_536).contains(&bytes), "{bytes}");
-    // Longer content needs room also where it replaces shorter content.
+    // Longer content counts even if it replaces shorter content.
     let target = |name: &str| node.target("pod-a", name);
     ops.unstage(&target("pv-0")).unwrap();
     let short = |name: &str| ops.stage(stage_request(&target(name), &device));
     short("pv-0").unwrap();
     let refusal = (0..64).find_map(|number| short(&format!("short-{number}")).err());
-    refused(Err::<(), _>(refusal.expect("a limit")), ResourceExhausted);
-    let over_runtime = ops.stage(with_options(&target("pv-0"), &device, &options));
-    let over_storage = publish(
+    expect_error(Err::<(), _>(refusal.expect("a limit")), ResourceExhausted);
+    let stage_call = ops.stage(with_options(&target("pv-0"), &device, &options));
+    let publish_call = publish(
         &ops,
         RuntimePublishVolumeRequest {
             mount_options: options.iter().map(ToString::to_string).collect(),
             ..publish_request(&target("pv-0"), &device)
         },
     );
-    for call in [over_runtime, over_storage] {
-        let error = refused(call, ResourceExhausted);
+    for call in [stage_call, publish_call] {
+        let error = expect_error(call, ResourceExhausted);
         assert!(error.contains("`max_staged_bytes` allows 65536"), "{error}");
     }
     let shorter = with_options(&target("pv-1"), &device, &options[1..]);
-    ops.stage(shorter).expect("shorter content needs no room");
+    ops.stage(shorter).expect("shorter content fits");
 }
 
 #[test]
-fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
+fn options_are_limited_and_normalised() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     let long = format!("x-padding={}", "a".repeat(200));
@@ -345,7 +346,7 @@ fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
         (&[&*commas][..], "129 mount options"),
     ] {
         let call = ops.stage(with_options(&by_socket, &device, options));
-        let error = refused(call, InvalidArgument);
+        let error = expect_error(call, InvalidArgument);
         assert!(error.contains(expected), "{error}");
         let run = stage_by_hand(options).failure();
         assert!(run.stderr.contains(expected), "{run}");
@@ -353,7 +354,7 @@ fn options_are_bounded_and_what_no_mount_takes_is_not_kept() {
     ops.stage(with_options(&by_socket, &device, &kept)).unwrap();
     let _ = stage_by_hand(&kept).success();
     for target in [&by_socket, &by_hand] {
-        let info = staged(&node, target).unwrap();
+        let info = mount_info(&node, target).unwrap();
         assert_eq!(info["options"], json!(["noatime"]), "{info}");
     }
 }

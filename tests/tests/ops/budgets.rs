@@ -1,4 +1,4 @@
-//! What a stage may cost, counted in system calls: no clock is as steady. `make bench` has the times.
+//! Limits on the system calls of a stage. Unlike times, which `make bench` measures, their number is stable.
 
 use std::fs;
 use std::path::Path;
@@ -10,22 +10,21 @@ use runcrust_tests::ops::stage_request;
 use runcrust_tests::trace::{calls, traced};
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, Run};
 
-/// Of a volume whose target path has no link in it: the entry, its lock, the device.
+/// Limit for a volume whose target path contains no link: the entry, its lock, and the device.
 const CALL: usize = 60;
-/// And of one whose target path is there: it is looked at, for it must not be a mount, and listed, for it must be
-/// empty.
-const LOOK: usize = 9;
-/// System calls of the command line: its start, the configuration, the way to the directories, and the call's own.
-const COMMAND: usize = 112;
+/// Further calls if the target path exists. It must not be a mount point, and it is listed because it must be empty.
+const EXISTING_TARGET: usize = 9;
+/// Limit for the command line: its start, the configuration, opening the directories, and the stage itself.
+const COMMAND_LINE: usize = 112;
 
-/// What ends a stage's changes.
-fn names_an_entry(line: &str) -> bool {
+/// Reports whether a line of the trace gives an entry its name, which is the last change of a stage.
+fn is_entry_rename(line: &str) -> bool {
     line.contains("renameat2(")
 }
 
-/// What the thread that stages does for it, from what it was told to its line in the log: `at` is where the entry
-/// gets its name.
-fn call(trace: &[String], at: usize) -> Vec<&String> {
+/// Returns the lines of one stage, from the received request to the line in the log. `at` is the line that gives the
+/// entry its name.
+fn lines_of_stage(trace: &[String], at: usize) -> Vec<&String> {
     let thread = trace[at].split_whitespace().next();
     let own = |line: &&String| line.split_whitespace().next() == thread;
     let waits = |line: &&String| {
@@ -42,15 +41,15 @@ fn call(trace: &[String], at: usize) -> Vec<&String> {
 }
 
 #[test]
-fn a_call_of_a_volume_in_memory_costs_its_files() {
+fn a_stage_needs_few_system_calls() {
     let counts = calls_of_stages(|_| {});
-    assert!(counts <= CALL + LOOK, "{counts}");
+    assert!(counts <= CALL + EXISTING_TARGET, "{counts}");
     let counts = calls_of_stages(|target| fs::remove_dir(target).unwrap());
     assert!(counts <= CALL, "{counts}");
 }
 
-/// The median of what stages cost whose target paths were `prepared`.
-fn calls_of_stages(prepared: impl Fn(&Path)) -> usize {
+/// Returns the median of the system calls of several stages. `prepared` is called for each target path first.
+fn calls_of_stages(prepare: impl Fn(&Path)) -> usize {
     const VOLUMES: usize = 12;
     let node = Node::well_configured(Delegate::Runc, "");
     let device = node.ext4();
@@ -59,44 +58,44 @@ fn calls_of_stages(prepared: impl Fn(&Path)) -> usize {
     ops.spawn(traced(&ops.command(), &[], &file));
     for number in 0..VOLUMES {
         let target = node.target("pod-a", &format!("pv-{number}"));
-        prepared(&target);
+        prepare(&target);
         ops.stage(stage_request(&target, &device)).unwrap();
     }
-    end(&ops);
+    end_traced(&ops);
 
     let trace = calls(&file);
-    let named = (0..trace.len()).filter(|at| names_an_entry(&trace[*at]));
-    let stages: Vec<_> = named.map(|at| call(&trace, at)).collect();
+    let named = (0..trace.len()).filter(|at| is_entry_rename(&trace[*at]));
+    let stages: Vec<_> = named.map(|at| lines_of_stage(&trace, at)).collect();
     assert_eq!(stages.len(), VOLUMES, "{trace:#?}");
-    // The first opened the directories.
+    // The first stage also opened the directories.
     let mut counts: Vec<usize> = stages[1..].iter().map(Vec::len).collect();
     counts.sort_unstable();
-    // Memory comes from the kernel now and then.
+    // Now and then a stage also allocates memory, so the median is compared.
     eprintln!("{counts:?} {:#?}", stages[1]);
     counts[counts.len() / 2]
 }
 
-/// strace hands signals on to nobody but the one that it traces.
-fn end(ops: &Ops) {
+/// Ends the daemon below strace with SIGTERM, which strace itself does not pass on.
+fn end_traced(ops: &Ops) {
     let children = format!("/proc/{0}/task/{0}/children", ops.pid());
-    let child = fs::read_to_string(children).expect("strace runs");
+    let child = fs::read_to_string(children).expect("a running strace");
     let child = child.trim().parse().expect("one child");
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(child), Signal::SIGTERM).unwrap();
     let _ = ops.wait();
 }
 
 #[test]
-fn a_command_costs_its_start_and_its_files() {
+fn a_stage_by_hand_needs_few_system_calls() {
     let node = Node::well_configured(Delegate::Runc, "");
     let device = node.ext4();
-    // With it what a node's first volume makes.
+    // Creates what only the first volume of a node needs.
     let _ = node.stage("pod-a", "pv-1", &device, &[]);
     let target = node.target("pod-a", "pv-2");
     let file = node.dir().join("strace");
     let _ = Run::of(&mut traced(&stage(&node, &target, &device), &[], &file)).success();
     let trace = calls(&file);
-    assert!(trace.iter().any(|line| names_an_entry(line)), "{trace:#?}");
-    assert!(trace.len() <= COMMAND, "{}: {trace:#?}", trace.len());
+    assert!(trace.iter().any(|line| is_entry_rename(line)), "{trace:#?}");
+    assert!(trace.len() <= COMMAND_LINE, "{}: {trace:#?}", trace.len());
 }
 
 fn stage(node: &Node, target: &Path, device: &LoopDevice) -> Command {

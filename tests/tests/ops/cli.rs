@@ -1,4 +1,4 @@
-//! A `runtime-cli` that isn't what it should be: each gives its code, and leaves no process.
+//! The `runtime-cli` of a volume misbehaves in different ways. Each way has its error code, and leaves no process.
 
 mod processes;
 
@@ -13,12 +13,12 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, process, wait_until};
 use tonic::Code::{self, DeadlineExceeded, Internal, NotFound, OutOfRange};
 use tonic::Status;
 
-use crate::{reason, refused};
+use crate::{expect_error, reason};
 
-/// An answer to `stats`.
+/// A valid answer to `stats`.
 pub(crate) const ANSWER: &str = r#"{"usage":[{"unit":"BYTES","total":9,"used":4,"available":3}],"volume_condition":{"abnormal":true,"message":"so so"}}"#;
 
-/// A staged volume whose `runtime-cli` the test writes.
+/// A staged volume with a `runtime-cli` that the test writes.
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) ops: Ops,
@@ -27,7 +27,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With lines added to the daemon's configuration, which allows [`Self::program`].
+    /// Starts a daemon whose configuration allows [`Self::program`] and has the lines `extra`.
     pub(crate) fn new(extra: &str) -> Self {
         Self::with_volume("pv-1", extra)
     }
@@ -45,17 +45,17 @@ impl Scene {
             target,
             device,
         };
-        scene.name(&scene.program());
+        scene.set_runtime_cli(&scene.program());
         scene
     }
 
-    /// The program that the volume's entry names, where only root can change anything.
+    /// Returns the path of the program, in a directory that only root can change.
     pub(crate) fn program(&self) -> PathBuf {
         program(&self.node)
     }
 
-    /// Another volume with the same program.
-    fn second(&self) -> PathBuf {
+    /// Stages another volume with the same program.
+    fn stage_second(&self) -> PathBuf {
         let other = self.node.target("pod-a", "pv-2");
         self.ops.stage(stage_request(&other, &self.device)).unwrap();
         let cli = |target| self.node.entry(target).join("runtime-cli");
@@ -63,54 +63,58 @@ impl Scene {
         other
     }
 
-    /// Has the volume's entry name a program.
-    fn name(&self, program: &Path) {
+    /// Writes a path into the `runtime-cli` of the volume's entry.
+    fn set_runtime_cli(&self, program: &Path) {
         let file = self.node.entry(&self.target).join("runtime-cli");
         fs::write(&file, format!("{}\n", program.display())).unwrap();
         fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
     }
 
-    /// Writes the program: a script, after a line that tells its pid, which is its group's.
+    /// Writes the program: a script that first writes its pid, which is also its process group, to [`Self::pid_file`].
     pub(crate) fn script(&self, text: &str) {
-        let _ = fs::remove_file(self.told());
-        let told = self.told();
+        let _ = fs::remove_file(self.pid_file());
+        let pid_file = self.pid_file();
         let text = format!(
             "#!/bin/sh\necho $$ > {0}.new\nmv {0}.new {0}\n{text}\n",
-            utf8(&told)
+            utf8(&pid_file)
         );
         fs::write(self.program(), text).unwrap();
         fs::set_permissions(self.program(), Permissions::from_mode(0o755)).unwrap();
     }
 
-    pub(crate) fn told(&self) -> PathBuf {
+    pub(crate) fn pid_file(&self) -> PathBuf {
         self.node.dir().join("pid")
     }
 
-    /// The group of the program that was run last.
+    /// Returns the process group of the program that was run last.
     #[track_caller]
     pub(crate) fn group(&self) -> i32 {
-        let told = self.told();
-        wait_until("the program to run", WAIT_TIMEOUT, || told.exists());
-        fs::read_to_string(told).unwrap().trim().parse().unwrap()
+        let pid_file = self.pid_file();
+        wait_until("the program to run", WAIT_TIMEOUT, || pid_file.exists());
+        fs::read_to_string(pid_file)
+            .unwrap()
+            .trim()
+            .parse()
+            .unwrap()
     }
 
     pub(crate) fn stats(&self) -> Result<RuntimeGetVolumeStatsResponse, Status> {
         self.ops.stats(&self.target)
     }
 
-    /// Nothing runs of the program that was run last.
+    /// Asserts that nothing of the last run is left, neither in its process group nor below the daemon.
     #[track_caller]
     fn assert_none_left(&self) {
         let group = self.group();
         wait_until("the group to end", WAIT_TIMEOUT, || {
             process::in_group(group).is_empty()
         });
-        wait_until("whoever left it to end", WAIT_TIMEOUT, || {
+        wait_until("the daemon's other children to end", WAIT_TIMEOUT, || {
             self.children().is_empty()
         });
     }
 
-    /// Who runs below the daemon.
+    /// Returns the child processes of the daemon.
     fn children(&self) -> Vec<i32> {
         process::children(self.ops.pid())
     }
@@ -120,9 +124,9 @@ fn program(node: &Node) -> PathBuf {
     node.handler().path().with_file_name("cli")
 }
 
-/// What it does, how that is answered, and in which words about the program.
+/// Scripts, each with the code, the reason and a part of the message of the error that it leads to.
 const PROGRAMS: [(&str, Code, &str, &str); 17] = [
-    // Who leaves the group, and even his parent, is found all the same.
+    // Processes that leave the group, and even their parent, are found and killed.
     (
         "setsid sleep 1000000 & setsid sh -c 'setsid sleep 1000000 & sleep 1000000' & wait",
         DeadlineExceeded,
@@ -228,14 +232,14 @@ const PROGRAMS: [(&str, Code, &str, &str); 17] = [
 ];
 
 #[test]
-fn whatever_it_does_the_call_ends_and_so_does_its_group() {
+fn every_call_ends_and_leaves_no_process() {
     let scene = Scene::new("cli_timeout = 2");
     let program = scene.program();
     for (script, code, expected, message) in PROGRAMS {
         scene.script(script);
         let call = scene.stats();
         assert_eq!(reason(&call), expected, "{script}");
-        let error = refused(call, code);
+        let error = expect_error(call, code);
         let start = match expected {
             "RUNTIME" => format!("volume pv-1: {message}"),
             _ => format!("volume pv-1: {}{message}", program.display()),
@@ -244,14 +248,14 @@ fn whatever_it_does_the_call_ends_and_so_does_its_group() {
         scene.assert_none_left();
     }
     scene.script("exec sleep 1000000");
-    refused(scene.ops.expand(&scene.target, 0, 0), DeadlineExceeded);
+    expect_error(scene.ops.expand(&scene.target, 0, 0), DeadlineExceeded);
     scene.assert_none_left();
 }
 
 #[test]
-fn its_answer_is_passed_on_and_so_are_its_errors() {
+fn its_answers_and_errors_are_passed_on() {
     let scene = Scene::new("");
-    // Who still has its output is ended, also one that isn't of its group.
+    // Processes that still have its output open are killed, even outside of its group.
     scene.script(&format!(
         "sleep 1000000 & setsid sleep 1000000 & echo warning >&2; echo '{ANSWER}'"
     ));
@@ -265,28 +269,28 @@ fn its_answer_is_passed_on_and_so_are_its_errors() {
     scene.assert_none_left();
     for (name, code) in [("OUT_OF_RANGE", OutOfRange), ("NOT_FOUND", NotFound)] {
         scene.script(&format!("echo '{{\"error\":{{\"code\":\"{name}\",\"message\":\"volume pv-1: why\"}}}}' >&2; exit 1"));
-        refused(scene.ops.expand(&scene.target, 0, 0), code);
+        expect_error(scene.ops.expand(&scene.target, 0, 0), code);
     }
 }
 
-/// No shell reads the target path, and nothing of the daemon's is passed on.
+/// The target path is not interpreted by a shell, and the program inherits nothing from the daemon.
 #[test]
-fn it_gets_its_arguments_and_little_else() {
+fn it_gets_its_arguments_and_a_minimal_environment() {
     let volume = "pv; touch $(pwd) `id` 'x' \"y\"";
     let scene = Scene::with_volume(volume, "");
     let seen = scene.node.dir().join("seen");
-    let tell = format!(
+    let report = format!(
         "{{ printf '%s\\n' \"$@\"; pwd; cat /proc/$$/environ | tr '\\0' '\\n'; readlink /proc/$$/fd/0; readlink /proc/$$/fd/* | grep -c -e socket -e event; }} > {}",
         seen.display()
     );
-    scene.script(&format!("{tell}\necho '{ANSWER}'"));
+    scene.script(&format!("{report}\necho '{ANSWER}'"));
     scene.stats().unwrap();
     let expected = format!(
         "crust\nstats\n{}\n/\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\n/dev/null\n0\n",
         scene.target.display()
     );
     assert_eq!(fs::read_to_string(&seen).unwrap(), expected);
-    scene.script(&format!("{tell}\necho '{{\"capacity_bytes\":5}}'"));
+    scene.script(&format!("{report}\necho '{{\"capacity_bytes\":5}}'"));
     assert_eq!(scene.ops.expand(&scene.target, 3, 7).unwrap(), 5);
     let seen = fs::read_to_string(&seen).unwrap();
     let start = format!("crust\nresize\n{}\n3\n7\n", scene.target.display());
@@ -297,58 +301,56 @@ fn it_gets_its_arguments_and_little_else() {
 fn an_unlisted_or_writable_runtime_cli_is_not_run() {
     let scene = Scene::new("");
     scene.script(&format!("echo '{ANSWER}'"));
-    scene.stats().expect("this one may be run");
+    scene.stats().expect("an allowed program");
     let program = scene.program();
-    let beside = |name: &str| program.with_file_name(name);
+    let sibling = |name: &str| program.with_file_name(name);
     let open = scene.node.dir().join("open");
     fs::copy(&program, &open).unwrap();
-    fs::copy(&program, beside("unlisted")).unwrap();
-    let group = scene.told();
+    fs::copy(&program, sibling("unlisted")).unwrap();
+    let group = scene.pid_file();
 
-    let untrusted = |words: &str| {
+    let assert_untrusted = |words: &str| {
         let _ = fs::remove_file(&group);
         let call = scene.stats();
         assert_eq!(reason(&call), "RUNTIME_CLI_UNTRUSTED");
-        let error = refused(call, Internal);
+        let error = expect_error(call, Internal);
         assert!(error.starts_with("volume pv-1: runtime-cli "), "{error}");
         assert!(error.contains(words), "{error}");
-        assert!(!group.exists(), "it was run");
+        assert!(!group.exists(), "the program was run");
     };
     chown(&program, Some(1000), None).unwrap();
-    untrusted("isn't owned by root");
+    assert_untrusted("isn't owned by root");
     chown(&program, Some(0), None).unwrap();
     for mode in [0o775, 0o757] {
         fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
-        untrusted("can be written by others than root");
+        assert_untrusted("can be written by others than root");
     }
     fs::remove_file(&program).unwrap();
-    untrusted("No such file");
+    assert_untrusted("No such file");
     symlink(&open, &program).unwrap();
     let temporary = std::env::temp_dir();
-    untrusted(&format!(
+    assert_untrusted(&format!(
         "{} can be written by others than root",
         temporary.display()
     ));
     fs::remove_file(&program).unwrap();
     fs::create_dir(&program).unwrap();
-    untrusted("isn't a file");
+    assert_untrusted("isn't a file");
     fs::remove_dir(&program).unwrap();
 
-    scene.name(&beside("unlisted"));
-    untrusted("isn't one of those that may be run");
+    scene.set_runtime_cli(&sibling("unlisted"));
+    assert_untrusted("isn't one of those that may be run");
     for odd in ["cli", "/run/../bin/sh"] {
-        scene.name(Path::new(odd));
-        untrusted("isn't an absolute path without `..`");
+        scene.set_runtime_cli(Path::new(odd));
+        assert_untrusted("isn't an absolute path without `..`");
     }
-    symlink(beside("unlisted"), &program).unwrap();
-    scene.name(&program);
-    scene
-        .stats()
-        .expect("a link on the list, to what is root's");
+    symlink(sibling("unlisted"), &program).unwrap();
+    scene.set_runtime_cli(&program);
+    scene.stats().expect("an allowed link to a file of root's");
 }
 
 #[test]
-fn one_that_cannot_be_started_is_told() {
+fn a_program_that_cannot_be_started_is_reported() {
     let scene = Scene::new("");
     scene.script("");
     for (mode, text, words) in [
@@ -364,7 +366,7 @@ fn one_that_cannot_be_started_is_told() {
         fs::set_permissions(scene.program(), Permissions::from_mode(mode)).unwrap();
         let call = scene.stats();
         assert_eq!(reason(&call), "RUNTIME_CLI");
-        let error = refused(call, Internal);
+        let error = expect_error(call, Internal);
         let start = format!("volume pv-1: exec {}: {words}", scene.program().display());
         assert!(
             error.starts_with(&start) && error.contains("; hint: "),

@@ -1,4 +1,4 @@
-//! Staging again, and staging something else (docs/protocol.md).
+//! Repeated stages, with the same content and with other content (docs/protocol.md).
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
@@ -17,10 +17,10 @@ use runcrust_tests::{LoopDevice, Node, Ops, POD, on_each_delegate, retry_lost_ra
 use serde_json::json;
 use tonic::Code::FailedPrecondition;
 
-use crate::{identities, reason, refused, staged};
+use crate::{expect_error, file_identities, mount_info, reason};
 
 /// A request with every field set.
-fn full(target: &Path, device: &LoopDevice) -> RuntimeStageVolumeRequest {
+fn full_request(target: &Path, device: &LoopDevice) -> RuntimeStageVolumeRequest {
     RuntimeStageVolumeRequest {
         mount_flags: vec!["noatime".to_owned()],
         volume_supplemental_group: "7".to_owned(),
@@ -32,8 +32,8 @@ fn full(target: &Path, device: &LoopDevice) -> RuntimeStageVolumeRequest {
     }
 }
 
-/// The same with one field each changed.
-fn others(
+/// Returns copies of a request, each with another field changed.
+fn changed_requests(
     request: &RuntimeStageVolumeRequest,
     other: &LoopDevice,
 ) -> Vec<RuntimeStageVolumeRequest> {
@@ -56,24 +56,24 @@ fn others(
 }
 
 on_each_delegate! {
-    fn content_is_the_same_or_replaced_or_in_use(delegate: Delegate) {
+    fn other_content_is_refused_while_in_use(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.target(POD, "pv-1");
-        let request = full(&target, &device);
+        let request = full_request(&target, &device);
         let entry = node.entry(&target);
-        let others = others(&request, &other);
+        let changed_requests = changed_requests(&request, &other);
 
-        // Unused: another takes its place, whatever differs.
+        // Unused: any other content replaces it.
         let mut seen = Vec::new();
-        for request in others.iter().chain([&request]) {
+        for request in changed_requests.iter().chain([&request]) {
             ops.stage(request.clone()).unwrap();
-            let now = staged(&node, &target).unwrap();
+            let now = mount_info(&node, &target).unwrap();
             assert!(!seen.contains(&now), "{now}");
             seen.push(now);
-            let before = identities(&entry);
-            ops.stage(request.clone()).expect("the same again");
-            assert_eq!(identities(&entry), before, "the same again touches nothing");
+            let before = file_identities(&entry);
+            ops.stage(request.clone()).expect("the repeated call");
+            assert_eq!(file_identities(&entry), before, "a repeated stage changes no file");
         }
         let expected = json!({
             "version": 1,
@@ -91,35 +91,35 @@ on_each_delegate! {
         });
         assert_eq!(seen.last(), Some(&expected));
 
-        // In use.
+        // In use: other content is refused.
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
-        let before = identities(&entry);
-        ops.stage(request.clone()).expect("the same again");
-        for other in &others {
+        let before = file_identities(&entry);
+        ops.stage(request.clone()).expect("the repeated call");
+        for other in &changed_requests {
             let call = ops.stage(other.clone());
             assert_eq!(reason(&call), "VOLUME_STATE");
-            let error = refused(call, FailedPrecondition);
+            let error = expect_error(call, FailedPrecondition);
             assert!(error.starts_with("volume pv-1: it is in use by "), "{error}");
             assert!(error.contains(sandbox.id()) && error.contains(POD), "{error}");
         }
-        let error = refused(ops.unstage(&target), FailedPrecondition);
+        let error = expect_error(ops.unstage(&target), FailedPrecondition);
         assert!(error.contains(sandbox.id()), "{error}");
-        assert_eq!(identities(&entry), before);
+        assert_eq!(file_identities(&entry), before);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
 
-        // Its owner is dead.
+        // The owner is dead: the content can be replaced.
         kill_everything(&[&sandbox, &app]);
-        ops.stage(request).expect("the same");
-        ops.stage(others[0].clone()).expect("another");
-        let device = staged(&node, &target).unwrap()["device"].clone();
+        ops.stage(request).expect("the same content");
+        ops.stage(changed_requests[0].clone()).expect("other content");
+        let device = mount_info(&node, &target).unwrap()["device"].clone();
         assert_eq!(device, json!(utf8(other.path())));
         ops.unstage(&target).unwrap();
         assert!(!entry.exists());
     }
 
-    /// kubelet publishes again after each of its restarts, and an upgraded driver may spell it differently.
-    fn another_spelling_of_the_same_is_the_same(delegate: Delegate) {
+    /// kubelet publishes again after each of its restarts, and an upgraded driver may spell the options differently.
+    fn another_spelling_of_the_same_content_is_accepted(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let link = node.dir().join("by-id");
@@ -133,7 +133,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         let entry = node.entry(&target);
-        let before = identities(&entry);
+        let before = file_identities(&entry);
         let with = |flags: &[&str]| RuntimeStageVolumeRequest {
             mount_flags: flags.iter().map(ToString::to_string).collect(),
             ..request.clone()
@@ -149,14 +149,14 @@ on_each_delegate! {
             with(&["rw", "defaults", "_netdev", "", "noatime", "commit=9", "commit=7"]),
             with(&["noatime", "commit=7", "nouuid"]),
             by_link,
-            // By a driver that has SINGLE_NODE_MULTI_WRITER by now, of a ReadWriteOncePod claim.
+            // Sent by an upgraded driver with SINGLE_NODE_MULTI_WRITER for a ReadWriteOncePod claim.
             RuntimeStageVolumeRequest {
                 access_mode: "SINGLE_NODE_SINGLE_WRITER".into(),
                 ..request.clone()
             },
         ] {
             ops.stage(same.clone()).unwrap_or_else(|error| panic!("{same:?}: {error}"));
-            assert_eq!(identities(&entry), before, "{same:?}");
+            assert_eq!(file_identities(&entry), before, "{same:?}");
         }
         let elsewhere = RuntimeStageVolumeRequest {
             volume_backing_path: utf8(other.path()).into(),
@@ -170,34 +170,34 @@ on_each_delegate! {
             ),
             (elsewhere, devices),
         ] {
-            let error = refused(ops.stage(differs), FailedPrecondition);
+            let error = expect_error(ops.stage(differs), FailedPrecondition);
             for name in names {
-                assert!(error.contains(&name), "{name:?} isn't in: {error}");
+                assert!(error.contains(&name), "no {name:?} in: {error}");
             }
-            assert_eq!(identities(&entry), before);
+            assert_eq!(file_identities(&entry), before);
         }
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         end([app, sandbox]);
     }
 
-    /// As a driver does that attaches what somebody detached, and publishes again.
-    fn a_device_that_was_attached_anew_is_staged_again(delegate: Delegate) {
+    /// A driver attaches a detached image again, and repeats the publish.
+    fn a_reattached_device_can_be_staged_again(delegate: Delegate) {
         retry_lost_race(|| {
             let (node, ops) = Ops::with_node(delegate);
             let device = node.ext4();
             let (file, before) = (device.file().to_owned(), device.disk_seq());
             let target = node.target(POD, "pv-1");
-            let request = full(&target, &device);
+            let request = full_request(&target, &device);
             ops.stage(request.clone()).unwrap();
-            let first = staged(&node, &target).unwrap();
+            let first = mount_info(&node, &target).unwrap();
             let device = device.reattach(&file)?;
             let now = device.disk_seq();
             assert_ne!(before, now, "a kernel that counts files of loop devices");
-            ops.stage(request).expect("the same again");
-            let mut second = staged(&node, &target).unwrap();
+            ops.stage(request).expect("the repeated call");
+            let mut second = mount_info(&node, &target).unwrap();
             assert_eq!(second["metadata"]["diskSeq"], now);
             second["metadata"]["diskSeq"] = before.into();
-            assert_eq!(second, first, "nothing else is another");
+            assert_eq!(second, first, "only diskSeq changed");
             let sandbox = node.sandbox(POD);
             let app = node.app(&sandbox, &target, "/data");
             assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
@@ -206,7 +206,7 @@ on_each_delegate! {
         });
     }
 
-    /// Nobody ran a hook, so nobody but the unstage can.
+    /// No hook has run, so the unstage has to clean up.
     fn after_a_death_unstage_waits_until_the_device_is_free(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let ops = Ops::with(&node, "unstage_timeout = 1");
@@ -217,19 +217,19 @@ on_each_delegate! {
         let app = node.app(&sandbox, &target, "/data");
         let _ = app.sh("dd if=/dev/zero of=/data/file bs=1M count=8 2>/dev/null");
         kill_everything(&[&sandbox, &app]);
-        // Somebody else has it, whom nobody has a record of.
+        // The device has another user without a record.
         with_mounted(device.path(), |_| {
-            let error = refused(ops.unstage(&target), FailedPrecondition);
+            let error = expect_error(ops.unstage(&target), FailedPrecondition);
             assert!(error.contains(utf8(device.path())), "{error}");
             assert!(node.entry(&target).exists());
         });
         ops.unstage(&target).unwrap();
-        assert!(device.is_free(), "free as soon as unstage says so");
+        assert!(device.is_free(), "the device is free when the unstage returns");
         assert!(!node.entry(&target).exists());
         assert_eq!(std::fs::read_dir(&target).unwrap().count(), 0);
     }
 
-    /// It looks more than once.
+    /// The unstage checks the device repeatedly.
     fn an_unstage_ends_when_the_device_is_free(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
@@ -238,16 +238,16 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         kill_everything(&[&sandbox]);
         let locks = node.handler().state_dir().join("locks");
-        let look = OsString::from(format!("{}.lock", device.number()));
-        let looks = Inotify::init(InitFlags::empty()).unwrap();
-        let _ = looks.add_watch(&locks, AddWatchFlags::IN_OPEN).unwrap();
+        let lock_name = OsString::from(format!("{}.lock", device.number()));
+        let watch = Inotify::init(InitFlags::empty()).unwrap();
+        let _ = watch.add_watch(&locks, AddWatchFlags::IN_OPEN).unwrap();
         thread::scope(|scope| {
             let unstage = with_mounted(device.path(), |_| {
                 let unstage = scope.spawn(|| ops.unstage(&target));
                 let mut seen = 0;
                 while seen < 3 {
-                    let events = looks.read_events().unwrap();
-                    seen += events.iter().filter(|it| it.name.as_ref() == Some(&look)).count();
+                    let events = watch.read_events().unwrap();
+                    seen += events.iter().filter(|it| it.name.as_ref() == Some(&lock_name)).count();
                 }
                 assert!(!unstage.is_finished());
                 unstage
@@ -257,7 +257,7 @@ on_each_delegate! {
         assert!(!node.entry(&target).exists() && device.is_free());
     }
 
-    fn a_second_pod_on_the_device_does_not_hold_up_the_first(delegate: Delegate) {
+    fn a_second_pod_does_not_delay_an_unstage(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
         let (one, two) = (node.target("pod-a", "pv-1"), node.target("pod-b", "pv-1"));
@@ -265,7 +265,7 @@ on_each_delegate! {
         ops.stage(stage_request(&two, &device)).unwrap();
         let (a, b) = (node.sandbox("pod-a"), node.sandbox("pod-b"));
         end([a]);
-        ops.unstage(&one).expect("the other pod has the device");
+        ops.unstage(&one).expect("another pod uses the device");
         assert!(!device.is_free());
         end([b]);
         ops.unstage(&two).unwrap();

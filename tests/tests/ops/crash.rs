@@ -1,4 +1,4 @@
-//! A daemon that is killed leaves nothing or whole entries, and all that it has acknowledged.
+//! A killed daemon leaves complete entries or none, and has done everything that it acknowledged.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,24 +20,24 @@ use crate::race::{number_of, numbered};
 
 const VOLUMES: usize = 8;
 
-/// How often it is killed: `RUNCRUST_TORTURE`, or 30 times.
+/// Returns how often the daemon is killed: `RUNCRUST_TORTURE`, or 30 times.
 fn rounds() -> usize {
     std::env::var("RUNCRUST_TORTURE").map_or(30, |times| {
         times.parse().expect("RUNCRUST_TORTURE is a number")
     })
 }
 
-/// A volume and what may be staged for it, a number or nothing: what was acknowledged last, and
-/// what was asked for since, which is the same where nothing was.
+/// A volume and the numbers that may be staged for it: the one that was acknowledged last, and the one that was
+/// requested last. `None` means that nothing is staged.
 #[derive(Debug, Clone)]
 struct Volume {
     target: PathBuf,
     acknowledged: Option<usize>,
-    asked: Option<usize>,
+    requested: Option<usize>,
 }
 
 impl Volume {
-    /// Stages one number after the other, and unstages in between, until nobody answers.
+    /// Stages one number after the other, and unstages in between, until the daemon ends.
     async fn work(
         mut self,
         mut client: RuntimeClient<tonic::transport::Channel>,
@@ -47,9 +47,9 @@ impl Volume {
     ) -> Self {
         loop {
             let number = numbers.fetch_add(1, Ordering::Relaxed);
-            let wanted = (!random.once_in(4)).then_some(number);
-            self.asked = wanted;
-            let answered = if wanted.is_some() {
+            let number_or_none = (!random.once_in(4)).then_some(number);
+            self.requested = number_or_none;
+            let answered = if number_or_none.is_some() {
                 let request = numbered(&self.target, &device, number);
                 client.runtime_stage_volume(request).await.map(drop)
             } else {
@@ -60,23 +60,23 @@ impl Volume {
             if let Err(error) = answered {
                 assert!(
                     error.get_details_error_info().is_none(),
-                    "it answered: {error}"
+                    "an answer of the daemon: {error}"
                 );
                 return self;
             }
-            self.acknowledged = wanted;
+            self.acknowledged = number_or_none;
         }
     }
 
-    /// What is there is one of the two.
+    /// Asserts that the staged number is the acknowledged or the requested one.
     #[track_caller]
-    fn look(&mut self, entry: &Path) {
+    fn assert_consistent(&mut self, entry: &Path) {
         let found = number_of(entry);
         assert!(
-            found == self.acknowledged || found == self.asked,
-            "{found:?} is staged, and {self:?}"
+            found == self.acknowledged || found == self.requested,
+            "{found:?} is staged for {self:?}"
         );
-        (self.acknowledged, self.asked) = (found, found);
+        (self.acknowledged, self.requested) = (found, found);
     }
 }
 
@@ -90,7 +90,7 @@ fn at_any_moment_under_load() {
         .map(|index| Volume {
             target: node.target("pod-a", &format!("pv-{index}")),
             acknowledged: None,
-            asked: None,
+            requested: None,
         })
         .collect();
     let mut random = Random::new(7);
@@ -105,7 +105,7 @@ fn at_any_moment_under_load() {
                 tokio::spawn(volume.work(client, device, numbers, random))
             });
             let working: Vec<_> = working.collect();
-            wait_until_async("so many calls", WAIT_TIMEOUT, || {
+            wait_until_async("enough calls", WAIT_TIMEOUT, || {
                 numbers.load(Ordering::Relaxed) >= enough
             })
             .await;
@@ -117,7 +117,7 @@ fn at_any_moment_under_load() {
             volumes
         });
         for volume in &mut volumes {
-            volume.look(&node.entry(&volume.target));
+            volume.assert_consistent(&node.entry(&volume.target));
         }
     }
     ops.spawn(ops.command());
@@ -127,8 +127,8 @@ fn at_any_moment_under_load() {
     }
 }
 
-/// strace on a daemon that runs, which kills it when one of its threads enters `call` for the
-/// `nth` time, before the kernel does it.
+/// An strace that kills a running daemon when one of its threads enters `call` for the `nth` time, before the kernel
+/// carries it out.
 struct Killer(Child);
 
 impl Killer {
@@ -144,15 +144,19 @@ impl Killer {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         let killer = Self(strace.spawn().expect("strace"));
-        wait_until("strace to have all threads", WAIT_TIMEOUT, || {
-            let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
-            tasks.flatten().all(|task| {
-                let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
-                status
-                    .lines()
-                    .any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
-            })
-        });
+        wait_until(
+            "strace to have attached to all threads",
+            WAIT_TIMEOUT,
+            || {
+                let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running daemon");
+                tasks.flatten().all(|task| {
+                    let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
+                    status
+                        .lines()
+                        .any(|line| line.starts_with("TracerPid:") && !line.ends_with("\t0"))
+                })
+            },
+        );
         killer
     }
 }
@@ -164,7 +168,7 @@ impl Drop for Killer {
     }
 }
 
-/// What a stage or an unstage changes or looks at something with.
+/// System calls with which a stage or an unstage reads or changes something.
 const STEPS: [&str; 9] = [
     "openat",
     "openat2",
@@ -177,18 +181,18 @@ const STEPS: [&str; 9] = [
     "flock",
 ];
 
-/// Kills the daemon at each of the steps of a call that takes a volume from `before` to `after`, on a
-/// node whose target paths lead over a link, where a volume has two entries, or don't.
-fn at_each_step(before: Option<usize>, after: Option<usize>) -> usize {
-    at_each_step_on(&Node::trusted(Delegate::Runc, ""), before, after) + {
+/// Kills the daemon at each step of a call that changes a volume from `before` to `after`, on a node with plain target
+/// paths, and on one whose target paths contain a link, where a volume has two entries. Returns the number of kills.
+fn kill_at_each_step(before: Option<usize>, after: Option<usize>) -> usize {
+    kill_at_each_step_on(&Node::trusted(Delegate::Runc, ""), before, after) + {
         let node = Node::trusted(Delegate::Runc, "");
         let real = node.dir().subdir("real");
         symlink(real, node.handler().kubelet_dir()).expect("a link");
-        at_each_step_on(&node, before, after)
+        kill_at_each_step_on(&node, before, after)
     }
 }
 
-fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> usize {
+fn kill_at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> usize {
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
     let ops = Ops::stopped(node, "");
@@ -212,7 +216,7 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
             };
             assert!(
                 error.get_details_error_info().is_none(),
-                "it answered: {error}"
+                "an answer of the daemon: {error}"
             );
             killed += 1;
             assert!(
@@ -220,7 +224,7 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
                 "killed at {step} {nth}: {found:?}"
             );
             assert_nothing_unknown(node);
-            // The next call finds that, nothing or a whole entry, and the same call again is right.
+            // The next call finds a complete entry or none, and the repeated call succeeds.
             ops.spawn(ops.command());
             let code = ops.stats(&target).unwrap_err().code();
             let expected = if found.is_some() {
@@ -242,15 +246,15 @@ fn at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>) -> 
 
 #[test]
 fn at_each_step_of_a_stage() {
-    assert!(at_each_step(None, Some(1)) >= 40);
+    assert!(kill_at_each_step(None, Some(1)) >= 40);
 }
 
 #[test]
-fn at_each_step_of_a_stage_in_the_place_of_another() {
-    assert!(at_each_step(Some(1), Some(2)) >= 40);
+fn at_each_step_of_a_stage_that_replaces_another() {
+    assert!(kill_at_each_step(Some(1), Some(2)) >= 40);
 }
 
 #[test]
 fn at_each_step_of_an_unstage() {
-    assert!(at_each_step(Some(1), None) >= 40);
+    assert!(kill_at_each_step(Some(1), None) >= 40);
 }

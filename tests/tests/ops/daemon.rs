@@ -1,4 +1,4 @@
-//! The daemon as a unit of systemd's: its sockets and callers, its start, its signals.
+//! The daemon as a systemd unit: its sockets and callers, its start, and its signals.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -25,15 +25,15 @@ use tonic_health::pb::health_check_response::ServingStatus::{self, NotServing, S
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::cli::{ANSWER, Scene};
-use crate::{reason, refused};
+use crate::{expect_error, reason};
 
 pub(crate) const RUNTIME: &str = "crust.v1.Runtime";
 pub(crate) const STORAGE: &str = "crust.runtime.v1alpha1.RuntimeAssistedStorageManagement";
 
-/// A connection of another user's.
+/// Connects as another user.
 pub(crate) fn connect_as(uid: u32, socket: &Path) -> Result<UnixStream, std::io::Error> {
     let connect = || {
-        // This thread's alone, which ends.
+        // Applies only to this thread, which ends afterwards.
         rustix::thread::set_thread_res_uid(None, Uid::from_raw(uid), None).expect("setresuid");
         UnixStream::connect(socket)
     };
@@ -70,7 +70,7 @@ fn unstage_over(ops: &Ops, stream: UnixStream) -> Result<(), Status> {
 }
 
 #[test]
-fn only_root_is_served_whatever_the_sockets_mode_is() {
+fn only_root_is_served_with_any_mode_of_the_socket() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let error = connect_as(1000, ops.socket()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::PermissionDenied);
@@ -78,7 +78,7 @@ fn only_root_is_served_whatever_the_sockets_mode_is() {
     let stream = connect_as(1000, ops.socket()).unwrap();
     let call = unstage_over(&ops, stream);
     assert_eq!(reason(&call), "CALLER");
-    let error = refused(call, PermissionDenied);
+    let error = expect_error(call, PermissionDenied);
     assert!(error.contains("only root"), "{error}");
     let log = ops.log();
     assert!(
@@ -99,7 +99,7 @@ pub(crate) fn health(ops: &Ops, socket: &Path, service: &str) -> Result<ServingS
 }
 
 #[test]
-fn health_is_told_of_each_service() {
+fn health_is_reported_for_each_service() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     for (socket, own, other) in [
         (ops.socket(), RUNTIME, STORAGE),
@@ -108,12 +108,12 @@ fn health_is_told_of_each_service() {
         for service in [own, ""] {
             assert_eq!(health(&ops, socket, service).unwrap(), Serving);
         }
-        refused(health(&ops, socket, other), NotFound);
+        expect_error(health(&ops, socket, other), NotFound);
     }
 }
 
 #[test]
-fn a_call_under_way_is_finished_at_the_end() {
+fn a_call_in_progress_is_finished_before_the_end() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let scene = Scene::new("cli_timeout = 3600");
         let ops = &scene.ops;
@@ -133,7 +133,10 @@ fn a_call_under_way_is_finished_at_the_end() {
             let volume_target_path = utf8(&scene.target).to_owned();
             let request = RuntimeGetVolumeStatsRequest { volume_target_path };
             let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-            wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+            wait_until_async("the program to run", WAIT_TIMEOUT, || {
+                scene.pid_file().exists()
+            })
+            .await;
             ops.signal(signal);
             assert_eq!(
                 health.message().await.unwrap().unwrap().status(),
@@ -141,15 +144,15 @@ fn a_call_under_way_is_finished_at_the_end() {
             );
             assert!(
                 health.message().await.unwrap().is_none(),
-                "a watch isn't waited for"
+                "the watch ends at once"
             );
-            // Whoever comes now is told so, on old connections and on new ones.
+            // New calls are refused, on old and on new connections.
             let mut client = RuntimeClient::new(ops.channel(ops.socket()));
-            let late = wait_for_refusal(&mut client, &scene).await;
-            assert_eq!(reason(&late), "ENDING");
+            let refused_call = wait_for_refusal(&mut client, &scene).await;
+            assert_eq!(reason(&refused_call), "ENDING");
             assert!(!call.is_finished());
             fs::write(&fifo, "go\n").unwrap();
-            call.await.unwrap().expect("it was under way");
+            call.await.unwrap().expect("a call that was in progress");
         });
         assert!(ops.wait().success(), "{}", ops.log());
         let log = ops.log();
@@ -160,7 +163,7 @@ fn a_call_under_way_is_finished_at_the_end() {
     }
 }
 
-/// Stages until that is `UNAVAILABLE`.
+/// Unstages an unknown volume until that fails, at most a thousand times.
 async fn wait_for_refusal(
     client: &mut RuntimeClient<tonic::transport::Channel>,
     scene: &Scene,
@@ -176,30 +179,30 @@ async fn wait_for_refusal(
     Ok(())
 }
 
-/// Nor what it has left.
+/// Neither do the processes that the program has left.
 #[test]
 fn no_program_outlives_the_daemon() {
     let scene = Scene::new("cli_timeout = 3600\ndrain_timeout = 1");
     let ops = &scene.ops;
     let left = scene.node.dir().join("left");
-    let began = scene.node.dir().join("began");
+    let started = scene.node.dir().join("began");
     scene.script(&format!(
         "echo $$ >> {1}; setsid sh -c 'echo $$ > {0}.new; mv {0}.new {0}; exec sleep 1000000' & sleep 1000000 & wait",
         left.display(),
-        began.display()
+        started.display()
     ));
     ops.block_on(async {
         let client = RuntimeClient::new(ops.channel(ops.socket()));
         let volume_target_path = utf8(&scene.target).to_owned();
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
-        // The others wait for their turn, which comes when the first one is killed.
+        // The other calls wait until the first program is killed.
         let calls = (0..4).map(|_| {
             let (mut client, request) = (client.clone(), request.clone());
             tokio::spawn(async move { client.runtime_get_volume_stats(request).await })
         });
         let calls: Vec<_> = calls.collect();
         wait_until_async("the program to run", WAIT_TIMEOUT, || {
-            scene.told().exists() && left.exists()
+            scene.pid_file().exists() && left.exists()
         })
         .await;
         ops.signal(Signal::SIGTERM);
@@ -210,9 +213,12 @@ fn no_program_outlives_the_daemon() {
     assert!(ops.wait().success(), "{}", ops.log());
     assert!(ops.log().contains("cut off after 1 s"), "{}", ops.log());
     let left = fs::read_to_string(left).unwrap().trim().parse().unwrap();
-    assert!(!process::is_alive(left), "it is gone before the daemon");
+    assert!(
+        !process::is_alive(left),
+        "the process ended before the daemon"
+    );
     assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
-    assert_eq!(fs::read_to_string(began).unwrap().lines().count(), 1);
+    assert_eq!(fs::read_to_string(started).unwrap().lines().count(), 1);
 }
 
 #[test]
@@ -222,7 +228,7 @@ fn sighup_reloads_and_a_mistake_changes_nothing() {
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().unwrap();
     let mut reloads = 0;
-    let mut reload = |extra: &str, told: &str| {
+    let mut reload = |extra: &str, part: &str| {
         reloads += 1;
         ops.reconfigure(node, extra);
         ops.signal(Signal::SIGHUP);
@@ -234,21 +240,21 @@ fn sighup_reloads_and_a_mistake_changes_nothing() {
             reloaded.count() == reloads
         });
         let log = ops.log();
-        assert!(log.contains(told), "{told:?} isn't in {log}");
+        assert!(log.contains(part), "no {part:?} in {log}");
     };
     let allowed = format!("allowed_clis = [{:?}]\n", scene.program());
     reload("", " reloaded");
     assert_eq!(
         reason(&scene.stats()),
         "RUNTIME_CLI_UNTRUSTED",
-        "it is on the list no more"
+        "the program is no longer allowed"
     );
     reload(&format!("{allowed}cli_timeout = 1"), " reloaded");
     scene.stats().unwrap();
     scene.script("exec sleep 1000000");
     let error = scene.stats().unwrap_err();
     assert!(error.message().contains("within 1 s"), "{error}");
-    for (broken, told) in [
+    for (broken, part) in [
         (
             "cli_timeout = 0",
             "cli_timeout: 0 isn't in the range 1 to 3600",
@@ -256,7 +262,7 @@ fn sighup_reloads_and_a_mistake_changes_nothing() {
         ("cli_timeot = 5", "unknown field `cli_timeot`"),
         ("= ", "crust_ops.toml: line 5"),
     ] {
-        reload(&format!("{allowed}{broken}"), told);
+        reload(&format!("{allowed}{broken}"), part);
         let error = scene.stats().unwrap_err();
         assert!(error.message().contains("within 1 s"), "{error}");
     }
@@ -265,28 +271,28 @@ fn sighup_reloads_and_a_mistake_changes_nothing() {
         "max_calls only changes with a restart",
     );
 
-    // The runtime's own configuration is read again too.
+    // The configuration of the runtime is read again as well.
     let device = LoopDevice::new(node.dir(), 1);
     let target = node.target("pod-a", "pv-2");
     let mut request = stage_request(&target, &device);
     request.fs_type = "vfat".to_owned();
-    refused(ops.stage(request.clone()), InvalidArgument);
+    expect_error(ops.stage(request.clone()), InvalidArgument);
     node.handler().reconfigure("fstypes = [\"vfat\"]");
     reload(&allowed, " reloaded");
     ops.stage(request.clone()).unwrap();
     node.handler().reconfigure("fstypes = 5");
     reload(&allowed, utf8(&node.handler().configuration()));
-    ops.stage(request).expect("as before");
+    ops.stage(request).expect("the old configuration");
 }
 
 #[test]
-fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
+fn systemd_is_notified_of_start_and_end() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let notify = node.dir().join("n");
     let socket = UnixDatagram::bind(&notify).unwrap();
     socket.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
-    let told = || {
+    let notification = || {
         let mut bytes = [0; 256];
         let length = socket.recv(&mut bytes).expect("a datagram");
         String::from_utf8(bytes[..length].to_vec()).unwrap()
@@ -294,14 +300,14 @@ fn systemd_is_told_when_it_is_ready_and_when_it_ends() {
     let mut command = ops.command();
     command.env("NOTIFY_SOCKET", &notify);
     ops.spawn(command);
-    assert_eq!(told().trim_end(), "READY=1");
+    assert_eq!(notification().trim_end(), "READY=1");
     ops.signal(Signal::SIGTERM);
-    assert_eq!(told().trim_end(), "STOPPING=1");
+    assert_eq!(notification().trim_end(), "STOPPING=1");
     assert!(ops.wait().success());
 }
 
 #[test]
-fn without_a_second_socket_there_is_one() {
+fn the_second_socket_can_be_disabled() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let text = fs::read_to_string(ops.config()).unwrap();
@@ -315,9 +321,9 @@ fn without_a_second_socket_there_is_one() {
     assert!(!ops.crust_socket().exists());
 }
 
-/// Its connection stays open: nothing moves it until the daemon has ended.
+/// The stopped client keeps its connection open until the daemon has ended.
 #[test]
-fn a_client_that_is_stopped_does_not_hold_up_the_end() {
+fn a_stopped_client_does_not_delay_the_end() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let mut client = HealthClient::new(ops.channel(ops.socket()));
     let request = HealthCheckRequest::default();

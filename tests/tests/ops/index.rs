@@ -1,4 +1,4 @@
-//! The index of target paths, which a daemon keeps in memory: other processes write it too.
+//! The index of target paths. A daemon caches it, and other processes write it, too.
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ fn index(node: &Node) -> PathBuf {
     node.handler().state_dir().join("targets.json")
 }
 
-/// Stages a volume, and runs a container with another mount of its directory.
+/// Stages a volume, and asserts that a container with another mount of its target path gets the volume.
 fn assert_served(node: &Node, ops: &Ops, device: &LoopDevice, volume: &str) {
     let target = node.target("pod-a", volume);
     ops.stage(stage_request(&target, device)).unwrap();
@@ -23,15 +23,15 @@ fn assert_served(node: &Node, ops: &Ops, device: &LoopDevice, volume: &str) {
     app.end();
 }
 
-/// As the hint of an error says: remove it and stage again.
+/// An error's hint says to remove the index and to stage again.
 #[test]
-fn an_index_that_was_removed_or_replaced_is_made_anew() {
+fn a_removed_or_replaced_index_is_recreated() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = node.ext4();
     with_mounted(device.path(), |root| {
         fs::write(root.join("mark"), "volume\n").unwrap();
     });
-    // The second one is found in the index, which is remembered from then on.
+    // The second volume is found in the index, which the daemon caches from then on.
     for volume in ["pv-0", "pv-1"] {
         assert_served(&node, &ops, &device, volume);
     }
@@ -39,7 +39,7 @@ fn an_index_that_was_removed_or_replaced_is_made_anew() {
     assert_served(&node, &ops, &device, "pv-2");
     assert!(index(&node).exists());
 
-    // Another process makes it, of what is on another file system.
+    // Another process creates the index, for a target path on another file system.
     for volume in ["pv-0", "pv-1", "pv-2"] {
         ops.unstage(&node.target("pod-a", volume)).unwrap();
     }

@@ -1,5 +1,4 @@
-//! Requests that can't be carried out, each with its code and its sentence; and target paths that
-//! are strange and right.
+//! Invalid requests, each with its code and message. Also unusual target paths that are valid.
 
 use std::ffi::OsStr;
 use std::fs::{self, Permissions};
@@ -17,24 +16,23 @@ use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Ops, POD, on_each_deleg
 use tonic::Code::{self, FailedPrecondition, InvalidArgument, NotFound, Unimplemented};
 use tonic_types::StatusExt as _;
 
-use crate::{reason, refused, staged};
+use crate::{expect_error, mount_info, reason};
 
 type Change = fn(&mut RuntimeStageVolumeRequest);
 
-fn of_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
+fn set_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
     request.volume_type = Some(VolumeType { r#type: number });
 }
 
-/// Fields that the daemon itself looks at: the message begins with the name, and the details have
-/// it too.
+/// Invalid fields that the daemon itself checks. The message starts with the field's name, which is also in the details.
 const FIELDS: [(Change, &str, &str); 16] = [
     (
         |it| it.volume_type = None,
         "volume_type.type",
         "it is required",
     ),
-    (|it| of_type(it, 0), "volume_type.type", "it is required"),
-    (|it| of_type(it, 7), "volume_type.type", "it is required"),
+    (|it| set_type(it, 0), "volume_type.type", "it is required"),
+    (|it| set_type(it, 7), "volume_type.type", "it is required"),
     (
         |it| it.volume_target_path.clear(),
         "volume_target_path",
@@ -102,13 +100,13 @@ const FIELDS: [(Change, &str, &str); 16] = [
     ),
 ];
 
-/// Texts that are no gid.
+/// Texts that are not a gid.
 const GROUPS: [&str; 5] = ["-1", "+5", "5 ", "4294967295", "99999999999"];
 
-/// What the volume as a whole is refused for: the message names it.
+/// Changes that make a volume as a whole invalid. The message names the volume.
 const VOLUMES: [(Change, Code, &str); 14] = [
     (
-        |it| of_type(it, volume_type::Type::Network.into()),
+        |it| set_type(it, volume_type::Type::Network.into()),
         Unimplemented,
         "network volumes aren't supported by this version",
     ),
@@ -179,7 +177,7 @@ const VOLUMES: [(Change, Code, &str); 14] = [
     ),
 ];
 
-/// Mount options that no volume can have, and what follows "mount option" in the message.
+/// Mount options that are refused for every volume, and the message after "mount option".
 const OPTIONS: [(&[&str], &str); 23] = [
     (&["bind"], "bind: is for mounting a directory"),
     (&["noatime", "rbind"], "rbind: is for"),
@@ -215,7 +213,7 @@ const OPTIONS: [(&[&str], &str); 23] = [
     (&["a=\"b"], "number 1: a \" is not closed"),
 ];
 
-/// A node, a device, and a target path that nothing is staged for.
+/// A node with a device, and a target path without a staged volume.
 struct Scene {
     node: Node,
     ops: Ops,
@@ -236,7 +234,7 @@ impl Scene {
         }
     }
 
-    /// A request that would work, with a change.
+    /// Returns a valid request with a change.
     fn changed(
         &self,
         change: impl FnOnce(&mut RuntimeStageVolumeRequest),
@@ -248,7 +246,7 @@ impl Scene {
 }
 
 #[test]
-fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
+fn an_invalid_field_is_named_and_nothing_is_written() {
     let scene = Scene::new();
     let fields = FIELDS.into_iter().map(|(change, field, start)| {
         let request = scene.changed(change);
@@ -262,8 +260,8 @@ fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
     for (request, field, start) in fields.chain(groups) {
         let call = scene.ops.stage(request);
         let status = call.clone().unwrap_err();
-        let error = refused(call.clone(), InvalidArgument);
-        // One that has no target path has no name.
+        let error = expect_error(call.clone(), InvalidArgument);
+        // A volume without a valid target path has no name.
         let volume = match field {
             "volume_target_path" => "",
             _ => "volume pv-1: ",
@@ -283,7 +281,7 @@ fn a_field_that_is_wrong_is_named_and_nothing_is_written() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_is_refused_and_nothing_is_written() {
+fn an_invalid_volume_is_refused_and_nothing_is_written() {
     let scene = Scene::new();
     let volumes = VOLUMES.into_iter().map(|(change, code, start)| {
         let request = scene.changed(change);
@@ -296,9 +294,12 @@ fn a_volume_that_cannot_be_is_refused_and_nothing_is_written() {
     });
     for (request, code, start) in volumes.chain(options) {
         let call = scene.ops.stage(request);
-        let error = refused(call.clone(), code);
+        let error = expect_error(call.clone(), code);
         let start = format!("volume pv-1: {start}");
-        assert!(error.starts_with(&start), "{error}, and not {start}");
+        assert!(
+            error.starts_with(&start),
+            "{error} does not start with {start}"
+        );
         assert!(!error.contains("hunter2"), "{error}");
         let expected = match code {
             Unimplemented => "UNSUPPORTED",
@@ -313,7 +314,7 @@ fn a_volume_that_cannot_be_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn the_other_calls_look_at_their_fields_too() {
+fn the_other_calls_check_their_fields_too() {
     let scene = Scene::new();
     let long = format!("/{}", "a".repeat(4095));
     for (path, start) in [
@@ -330,24 +331,24 @@ fn the_other_calls_look_at_their_fields_too() {
     ] {
         let path = Path::new(path);
         for error in [
-            refused(scene.ops.unstage(path), InvalidArgument),
-            refused(scene.ops.stats(path), InvalidArgument),
-            refused(scene.ops.expand(path, 0, 0), InvalidArgument),
+            expect_error(scene.ops.unstage(path), InvalidArgument),
+            expect_error(scene.ops.stats(path), InvalidArgument),
+            expect_error(scene.ops.expand(path, 0, 0), InvalidArgument),
         ] {
             assert!(error.starts_with(start), "{error}");
         }
     }
     let unknown = scene.ops.stats(&scene.target);
     assert_eq!(reason(&unknown), "NOT_STAGED");
-    assert!(refused(unknown, NotFound).starts_with("volume pv-1: nothing is staged at"));
-    refused(scene.ops.expand(&scene.target, 0, 0), NotFound);
-    scene.ops.unstage(&scene.target).expect("an unknown one");
+    assert!(expect_error(unknown, NotFound).starts_with("volume pv-1: nothing is staged at"));
+    expect_error(scene.ops.expand(&scene.target, 0, 0), NotFound);
+    scene.ops.unstage(&scene.target).expect("an unknown volume");
 
     let request = stage_request(&scene.target, &scene.device);
     scene.ops.stage(request).unwrap();
     let unused = scene.ops.stats(&scene.target);
     assert_eq!(reason(&unused), "NOT_IN_USE");
-    refused(unused, FailedPrecondition);
+    expect_error(unused, FailedPrecondition);
     for (least, most, start) in [
         (
             -1,
@@ -361,7 +362,7 @@ fn the_other_calls_look_at_their_fields_too() {
         ),
         (2, 1, "volume pv-1: "),
     ] {
-        let error = refused(
+        let error = expect_error(
             scene.ops.expand(&scene.target, least, most),
             InvalidArgument,
         );
@@ -369,9 +370,9 @@ fn the_other_calls_look_at_their_fields_too() {
     }
 }
 
-/// Staged for this path, and seen in a container.
-fn is_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
-    // Below a CSI volume's path there are others only where the configuration says so.
+/// Asserts that a volume can be staged for the path that `make` returns, and that a container gets it.
+fn assert_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
+    // Paths below that of a CSI volume are only accepted with `match_roots`.
     let roots = format!("match_roots = [{:?}]", std::env::temp_dir());
     let node = Node::trusted(delegate, &roots);
     let ops = Ops::start(&node);
@@ -379,7 +380,7 @@ fn is_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
     let target = make(&node);
     ops.stage(stage_request(&target, &device)).unwrap();
     assert_eq!(
-        staged(&node, &target).unwrap()["metadata"]["targetPath"],
+        mount_info(&node, &target).unwrap()["metadata"]["targetPath"],
         utf8(&target)
     );
     let app = node.run(
@@ -400,7 +401,7 @@ fn is_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
     );
 }
 
-/// Clients take no more than so many bytes of headers, where errors are.
+/// Errors are sent in headers, whose size clients limit.
 #[test]
 fn a_long_request_has_a_short_error() {
     let scene = Scene::new();
@@ -421,7 +422,7 @@ fn a_long_request_has_a_short_error() {
 
 on_each_delegate! {
     fn a_target_path_of_four_thousand_bytes_is_found(delegate: Delegate) {
-        is_found(delegate, |node| {
+        assert_found(delegate, |node| {
             let mut target = node.target(POD, "pv-1");
             for length in [200; 20] {
                 let left = 4000 - target.as_os_str().len() - 1;
@@ -437,7 +438,7 @@ on_each_delegate! {
     }
 
     fn a_target_path_behind_a_name_that_is_not_utf8_is_found(delegate: Delegate) {
-        is_found(delegate, |node| {
+        assert_found(delegate, |node| {
             let real = node.dir().join(OsStr::from_bytes(b"real-\xff"));
             fs::create_dir(&real).unwrap();
             fs::set_permissions(&real, Permissions::from_mode(0o755)).unwrap();

@@ -1,4 +1,4 @@
-//! A volume's life, as a CSI driver and kubelet lead it.
+//! The calls of a CSI driver and of kubelet for one volume, from the stage to the unstage.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
 use tonic::Code;
 
-use crate::refused;
+use crate::expect_error;
 
 on_each_delegate! {
     fn from_stage_to_unstage(delegate: Delegate) {
@@ -21,7 +21,7 @@ on_each_delegate! {
         let mut request = stage_request(&target, &device);
         request.volume_supplemental_group = "4242".into();
         ops.stage(request.clone()).unwrap();
-        let error = refused(ops.stats(&target), Code::FailedPrecondition);
+        let error = expect_error(ops.stats(&target), Code::FailedPrecondition);
         assert!(error.starts_with("volume pv-1: it isn't mounted yet"), "{error}");
 
         let sandbox = node.sandbox(POD);
@@ -38,16 +38,16 @@ on_each_delegate! {
         assert_eq!(df, [bytes.total / 1024, bytes.used / 1024, bytes.available / 1024], "{stats:?}");
         assert!(stats.usage.iter().any(|usage| usage.unit() == Unit::Inodes && usage.total > 0));
 
-        let error = refused(ops.unstage(&target), Code::FailedPrecondition);
+        let error = expect_error(ops.unstage(&target), Code::FailedPrecondition);
         assert!(error.contains(sandbox.id()), "{error}");
         end([app, sandbox]);
         ops.unstage(&target).unwrap();
-        ops.unstage(&target).expect("again");
+        ops.unstage(&target).expect("the repeated call");
         assert!(device.is_free());
-        wait_until("what delete left to be removed", WAIT_TIMEOUT, || node.records().is_empty());
+        wait_until("the records that delete left to be removed", WAIT_TIMEOUT, || node.records().is_empty());
         fsck("ext4", device.path());
         assert_eq!(with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
-        refused(ops.stats(&target), Code::NotFound);
+        expect_error(ops.stats(&target), Code::NotFound);
         let log = ops.log();
         let command = fs::read_to_string("/proc/self/comm").unwrap();
         let named = format!(
@@ -55,6 +55,6 @@ on_each_delegate! {
             std::process::id(),
             command.trim_end()
         );
-        assert!(log.lines().any(|line| line.contains(" INFO ") && line.contains(&named)), "{named} isn't in {log}");
+        assert!(log.lines().any(|line| line.contains(" INFO ") && line.contains(&named)), "no line with {named} in {log}");
     }
 }

@@ -1,4 +1,4 @@
-//! Requests are bounded, in size and in number.
+//! Limits on the size and the number of requests.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -17,7 +17,7 @@ use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
 use crate::cli::{ANSWER, Scene};
-use crate::{reason, refused};
+use crate::{expect_error, reason};
 
 #[test]
 fn a_request_that_is_too_large_is_not_read() {
@@ -27,7 +27,7 @@ fn a_request_that_is_too_large_is_not_read() {
     let target = node.target("pod-a", "pv-1");
     let mut request = stage_request(&target, &device);
     request.mount_flags = vec!["x-long=".to_owned() + &"a".repeat(100); 40];
-    let error = refused(ops.stage(request.clone()), OutOfRange);
+    let error = expect_error(ops.stage(request.clone()), OutOfRange);
     assert!(error.contains("4096 bytes"), "{error}");
     assert!(!node.entry(&target).exists());
     request.mount_flags.truncate(30);
@@ -37,13 +37,13 @@ fn a_request_that_is_too_large_is_not_read() {
         ..RuntimePublishVolumeRequest::default()
     };
     let call = ops.crust(|mut client| async move { client.runtime_publish_volume(request).await });
-    let error = refused(call, OutOfRange);
+    let error = expect_error(call, OutOfRange);
     assert!(error.contains("4096 bytes"), "{error}");
 }
 
-/// One call is under way; the others are told to try again, but whoever asks for its health.
+/// While one call is in progress, others are refused, except for health checks.
 #[test]
-fn more_calls_than_it_takes_are_told_to_try_again() {
+fn more_calls_than_max_calls_are_refused() {
     let scene = Scene::new("cli_timeout = 3600\nmax_calls = 1");
     let ops = &scene.ops;
     scene.script("exec sleep 1000000");
@@ -55,33 +55,36 @@ fn more_calls_than_it_takes_are_told_to_try_again() {
         let client = RuntimeClient::new(ops.channel(ops.socket()));
         let (mut hanging, target) = (client.clone(), request(&scene.target));
         let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(target).await });
-        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
+            scene.pid_file().exists()
+        })
+        .await;
 
         let mut another = RuntimeClient::new(ops.channel(ops.socket()));
         for client in [&mut client.clone(), &mut another] {
             let answer = client.runtime_get_volume_stats(request(&unknown)).await;
             assert_eq!(reason(&answer), "BUSY");
-            let error = refused(answer, ResourceExhausted);
+            let error = expect_error(answer, ResourceExhausted);
             assert!(error.contains("try again later"), "{error}");
         }
         let mut health = HealthClient::new(ops.channel(ops.crust_socket()));
         health
             .check(HealthCheckRequest::default())
             .await
-            .expect("it is well");
+            .expect("a health check");
         call.abort();
         let _ = call.await;
-        wait_until_async("its place to be free", WAIT_TIMEOUT, || {
+        wait_until_async("the call to be over", WAIT_TIMEOUT, || {
             ops.log().contains("the caller cancelled the call")
         })
         .await;
     });
-    refused(ops.stats(&unknown), NotFound);
+    expect_error(ops.stats(&unknown), NotFound);
     scene.script(&format!("echo '{ANSWER}'"));
     scene.stats().unwrap();
 }
 
-/// Its limits, as proc(5) has them: soft and hard.
+/// Returns the daemon's soft and hard limits of open files, from proc(5).
 fn descriptors(ops: &Ops) -> (u64, u64) {
     let limits = fs::read_to_string(format!("/proc/{}/limits", ops.pid())).unwrap();
     let line = limits
@@ -93,7 +96,7 @@ fn descriptors(ops: &Ops) -> (u64, u64) {
 }
 
 #[test]
-fn it_has_as_many_descriptors_as_it_may() {
+fn the_limit_of_descriptors_is_raised_to_the_hard_limit() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let command = ops.command();
@@ -109,16 +112,16 @@ fn it_has_as_many_descriptors_as_it_may() {
 #[test]
 fn running_out_of_descriptors_is_logged_and_survived() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
-    refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
+    expect_error(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
     let limit_to = |soft: u64| {
         let limit = format!("--nofile={soft}:");
         let pid = ops.pid().to_string();
         Run::of(Command::new("prlimit").args(["--pid", &pid, &limit])).success()
     };
     let (before, _) = descriptors(&ops);
-    // Those that it has already it keeps.
+    // Open descriptors stay open.
     let _ = limit_to(3);
-    let told = |times| {
+    let is_logged = |times| {
         let log = ops.log();
         let lines = log.lines().filter(|it| it.contains("os error 24"));
         let lines: Vec<&str> = lines.collect();
@@ -129,27 +132,27 @@ fn running_out_of_descriptors_is_logged_and_survived() {
         lines.len() == times
     };
     let waiting = UnixStream::connect(ops.socket()).unwrap();
-    wait_until("the log to tell", WAIT_TIMEOUT, || told(1));
+    wait_until("the failure to be logged", WAIT_TIMEOUT, || is_logged(1));
     let _ = limit_to(before);
     drop(waiting);
-    refused(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
-    assert!(told(1));
+    expect_error(ops.stats(&node.target("pod-a", "pv-1")), NotFound);
+    assert!(is_logged(1));
 }
 
-/// It has a call's place as long as it comes.
+/// A call without its message counts as one in progress, so it must end.
 #[test]
-fn a_message_that_does_not_come_is_not_waited_for() {
-    never_comes::<RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse>(
+fn a_call_without_a_message_is_not_awaited() {
+    assert_not_awaited::<RuntimeUnstageVolumeRequest, RuntimeUnstageVolumeResponse>(
         "/crust.v1.Runtime/RuntimeUnstageVolume",
     );
 }
 
 #[test]
 fn a_health_check_without_a_message_is_not_awaited() {
-    never_comes::<HealthCheckRequest, HealthCheckResponse>("/grpc.health.v1.Health/Check");
+    assert_not_awaited::<HealthCheckRequest, HealthCheckResponse>("/grpc.health.v1.Health/Check");
 }
 
-fn never_comes<Request, Response>(method: &'static str)
+fn assert_not_awaited<Request, Response>(method: &'static str)
 where
     Request: prost::Message + Default + Send + Sync + 'static,
     Response: prost::Message + Default + std::fmt::Debug + Send + Sync + 'static,
@@ -166,15 +169,15 @@ where
         let call = client.client_streaming(tonic::Request::new(never), path, codec);
         let call: Result<tonic::Response<Response>, _> = call.await;
         assert_eq!(reason(&call), "DEADLINE");
-        let error = refused(call, DeadlineExceeded);
+        let error = expect_error(call, DeadlineExceeded);
         assert!(error.contains("message"), "{error}");
     });
-    ops.unstage(&unknown).expect("the place is free");
+    ops.unstage(&unknown).expect("another call is accepted");
 }
 
-/// Of one connection; another's calls don't wait for them.
+/// Only calls of the same connection wait.
 #[test]
-fn more_calls_than_a_connection_may_have_wait() {
+fn more_calls_than_max_streams_wait() {
     let scene = Scene::new("cli_timeout = 3600\nmax_streams = 1");
     let ops = &scene.ops;
     scene.script("exec sleep 1000000");
@@ -188,14 +191,17 @@ fn more_calls_than_a_connection_may_have_wait() {
     ops.block_on(async {
         let (one, another) = (ops.channel(ops.socket()), ops.channel(ops.socket()));
         let hanging = stats(&one, &scene.target);
-        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
+            scene.pid_file().exists()
+        })
+        .await;
         let waiting = stats(&one, &unknown);
         for _ in 0..20 {
             let answer = stats(&another, &unknown).await.unwrap();
-            refused(answer, NotFound);
+            expect_error(answer, NotFound);
         }
-        assert!(!waiting.is_finished(), "there is no stream for it");
+        assert!(!waiting.is_finished(), "the connection has no free stream");
         hanging.abort();
-        refused(waiting.await.unwrap(), NotFound);
+        expect_error(waiting.await.unwrap(), NotFound);
     });
 }

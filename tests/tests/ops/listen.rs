@@ -1,4 +1,4 @@
-//! Where it listens: sockets of its own, and systemd's.
+//! The sockets that the daemon listens on: its own, and those passed by systemd.
 
 use std::fs::{self, Permissions};
 use std::os::fd::AsRawFd;
@@ -16,12 +16,12 @@ use tonic_health::pb::health_check_response::ServingStatus::Serving;
 use crate::daemon::{RUNTIME, STORAGE, health};
 
 #[test]
-fn its_sockets_are_roots_alone() {
+fn sockets_are_only_for_root() {
     let node = Node::trusted(Delegate::Runc, "");
     let metrics = node.handler().path().with_file_name("m");
     let ops = Ops::with(&node, &format!("metrics_listen = {metrics:?}"));
     for socket in [ops.socket(), ops.crust_socket(), &metrics] {
-        // It answers before all of them are there.
+        // The daemon may answer before all sockets exist.
         wait_until("the socket", WAIT_TIMEOUT, || socket.exists());
         let stat = fs::symlink_metadata(socket).unwrap();
         let found = (stat.mode(), stat.uid(), stat.gid());
@@ -29,28 +29,28 @@ fn its_sockets_are_roots_alone() {
     }
 }
 
-/// A command that gets listening sockets as systemd passes them.
-fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
-    let given = sockets.iter().zip(20..).map(|((listener, _), aside)| {
+/// Returns a command that receives listening sockets in the way that systemd passes them.
+fn socket_activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
+    let passed = sockets.iter().zip(20..).map(|((listener, _), aside)| {
         rustix::io::fcntl_setfd(listener, FdFlags::empty()).unwrap();
-        // Away from where they are to be.
+        // Away from the descriptors that the sockets are passed as.
         format!("exec {aside}<&{}; ", listener.as_raw_fd())
     });
     let placed = (20..).zip(3..).take(sockets.len());
     let placed = placed.map(|(aside, fd)| format!("exec {fd}<&{aside} {aside}<&-; "));
-    let mut script: String = given.chain(placed).collect();
+    let mut script: String = passed.chain(placed).collect();
     let names: Vec<&str> = sockets.iter().map(|(_, name)| *name).collect();
     let names = names.join(":");
     script += "export LISTEN_PID=$$; exec \"$@\"";
     let command = ops.command();
-    // dash knows no descriptors above 9.
+    // dash supports no descriptors above 9.
     let mut shell = Command::new("/bin/bash");
     shell
         .args(["-ec", &script, "bash"])
         .arg(command.get_program())
         .args(command.get_args());
     shell.env("LISTEN_FDS", sockets.len().to_string());
-    // Who isn't systemd may give no names at all.
+    // Other programs than systemd may pass no names at all.
     if names.chars().any(|letter| letter != ':') {
         shell.env("LISTEN_FDNAMES", names);
     }
@@ -58,9 +58,9 @@ fn activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
 }
 
 #[test]
-fn systemd_listens_for_it() {
-    // By their names, or else by where they are.
-    for (names, told) in [
+fn sockets_of_systemd_are_used() {
+    // Sockets are recognised by their names, or else by their paths.
+    for (names, description) in [
         (["crust", "other", "crust_ops"], "with the name \"other\""),
         (
             ["crust.socket", "other", "crust_ops.socket"],
@@ -77,31 +77,31 @@ fn systemd_listens_for_it() {
             fs::symlink_metadata(path).unwrap().ino()
         });
         let before = (identity(ops.socket()), identity(ops.crust_socket()));
-        ops.spawn_activated(activated(
+        ops.spawn_activated(socket_activated(
             &ops,
             &[(&crust, names[0]), (&metrics, names[1]), (&own, names[2])],
         ));
         assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
         assert_eq!(health(&ops, ops.crust_socket(), STORAGE).unwrap(), Serving);
         let log = ops.log();
-        let told = format!(
-            "systemd passed a socket {told} ({}/x)",
+        let warning = format!(
+            "systemd passed a socket {description} ({}/x)",
             node.dir().path().display()
         );
-        assert!(log.contains(&told), "{told:?} isn't in {log}");
+        assert!(log.contains(&warning), "no {warning:?} in {log}");
         ops.signal(Signal::SIGTERM);
         assert!(ops.wait().success());
         assert_eq!(
             (identity(ops.socket()), identity(ops.crust_socket())),
             before,
-            "they are systemd's"
+            "sockets of systemd are kept"
         );
         UnixStream::connect(ops.socket()).expect("systemd still listens");
     }
 }
 
 #[test]
-fn it_takes_no_others_place() {
+fn a_socket_in_use_is_not_replaced() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let second = Run::of(&mut ops.command()).failure();
     let expected = format!(
@@ -111,7 +111,7 @@ fn it_takes_no_others_place() {
     assert_eq!(second.stderr, expected);
     assert_eq!(health(&ops, ops.socket(), "").unwrap(), Serving);
     ops.kill();
-    // What it left is replaced, and nothing else is.
+    // A socket of an ended daemon is replaced, other files are not.
     ops.spawn_activated(ops.command());
     ops.kill();
     fs::remove_file(ops.crust_socket()).unwrap();
@@ -126,19 +126,19 @@ fn an_unknown_socket_from_systemd_is_named_in_the_error() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let _elsewhere = UnixListener::bind(ops.socket()).unwrap();
-    let given = UnixListener::bind(node.dir().join("x")).unwrap();
-    let run = Run::of(&mut activated(&ops, &[(&given, "runtime")])).failure();
+    let passed = UnixListener::bind(node.dir().join("x")).unwrap();
+    let run = Run::of(&mut socket_activated(&ops, &[(&passed, "runtime")])).failure();
     for words in [
         &*format!("bind {}: address in use", ops.socket().display()),
         "with the name \"runtime\"",
         "crust_ops or crust (FileDescriptorName=",
     ] {
-        assert!(run.stderr.contains(words), "{words:?} isn't in {run}");
+        assert!(run.stderr.contains(words), "no {words:?} in {run}");
     }
     assert!(!run.stderr.contains("the other crust_ops"), "{run}");
 }
 
-/// Has it listen for the CRUST interface somewhere else.
+/// Changes the path of the socket for the CRUST interface.
 fn listen_at(ops: &Ops, socket: &Path) {
     let text = fs::read_to_string(ops.config()).unwrap();
     let text = text.replace(utf8(ops.crust_socket()), utf8(socket));
@@ -146,7 +146,7 @@ fn listen_at(ops: &Ops, socket: &Path) {
 }
 
 #[test]
-fn a_directory_that_it_makes_is_roots_alone() {
+fn a_created_directory_is_only_for_root() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let top = node.handler().path().with_file_name("made");
@@ -159,7 +159,7 @@ fn a_directory_that_it_makes_is_roots_alone() {
     }
 }
 
-/// Whoever can write a socket's directory can put his own in its place.
+/// A user who can write to the directory of a socket could replace the socket.
 #[test]
 fn a_socket_that_others_could_replace_is_refused() {
     let node = Node::trusted(Delegate::Runc, "");
@@ -186,9 +186,9 @@ fn a_socket_that_others_could_replace_is_refused() {
     }
 }
 
-/// Each looks for the other before it listens.
+/// Both daemons check for another one before they listen.
 #[test]
-fn of_two_that_start_at_once_one_gives_way() {
+fn one_of_two_daemons_that_start_at_once_ends() {
     struct Both([Child; 2]);
     impl Drop for Both {
         fn drop(&mut self) {
@@ -203,11 +203,11 @@ fn of_two_that_start_at_once_one_gives_way() {
     for _ in 0..20 {
         let start = || ops.command().stderr(Stdio::null()).spawn().unwrap();
         let mut both = Both([start(), start()]);
-        wait_until("one to give way", WAIT_TIMEOUT, || {
+        wait_until("one daemon to end", WAIT_TIMEOUT, || {
             let ended = both.0.iter_mut().filter_map(|it| it.try_wait().unwrap());
             ended.map(|status| assert!(!status.success())).count() == 1
         });
-        wait_until("the other to listen", WAIT_TIMEOUT, || {
+        wait_until("the other daemon to listen", WAIT_TIMEOUT, || {
             UnixStream::connect(ops.socket()).is_ok()
         });
     }

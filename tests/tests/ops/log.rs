@@ -1,4 +1,4 @@
-//! Its log: lines, or entries in systemd's journal.
+//! The daemon's log: lines on standard error, or entries in systemd's journal.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,10 +10,10 @@ use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Delegate, Node, Ops, Run, wait_until};
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound};
 
-use crate::refused;
+use crate::expect_error;
 
-/// Its command, after the lines of a shell's.
-fn after(ops: &Ops, script: &str) -> Command {
+/// Returns a command that runs `script` in a mount namespace of its own, and then the daemon.
+fn after_script(ops: &Ops, script: &str) -> Command {
     let command = ops.command();
     let mut shell = Command::new("unshare");
     shell
@@ -25,14 +25,14 @@ fn after(ops: &Ops, script: &str) -> Command {
     shell
 }
 
-/// Says that standard error is the journal's.
+/// Lines of a script that declare standard error to be the journal's.
 const JOURNAL: &str = "JOURNAL_STREAM=$(stat --dereference --format %d:%i /proc/self/fd/2)
     export JOURNAL_STREAM";
 
-/// What it says when it has started.
+/// Returns the line that the daemon logs after its start.
 fn first_line(ops: &Ops) -> String {
     let mut line = None;
-    wait_until("its first line", WAIT_TIMEOUT, || {
+    wait_until("the first line", WAIT_TIMEOUT, || {
         let log = ops.log();
         line = log
             .lines()
@@ -43,7 +43,8 @@ fn first_line(ops: &Ops) -> String {
     line.unwrap()
 }
 
-/// The fields of an entry: `NAME=value`, or a name, its value's length in eight bytes, and that.
+/// Returns the fields of a journal entry. A field is `NAME=value`, or the name, the length of the value in eight bytes,
+/// and the value.
 fn fields(mut entry: &[u8]) -> BTreeMap<String, String> {
     let mut fields = BTreeMap::new();
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
@@ -64,7 +65,7 @@ fn fields(mut entry: &[u8]) -> BTreeMap<String, String> {
 }
 
 #[test]
-fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
+fn journal_entries_have_a_priority_and_fields() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let directory = node.dir().subdir("journal");
@@ -75,8 +76,8 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
         let length = socket.recv(&mut bytes).expect("an entry");
         Some(fields(&bytes[..length]))
     });
-    // Nobody but it sees another journal.
-    ops.spawn(after(
+    // Only the daemon sees this journal.
+    ops.spawn(after_script(
         &ops,
         &format!(
             "{JOURNAL}
@@ -90,16 +91,16 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
     let target = node.target("pod-a", "pv-1");
     let mut request = stage_request(&target, &node.ext4());
     request.fs_type = "vfat".to_owned();
-    refused(ops.stage(request), InvalidArgument);
+    expect_error(ops.stage(request), InvalidArgument);
 
     let started = entries.find(|entry| entry.get("MESSAGE").is_some_and(|it| it == "serves"));
     let started = started.unwrap();
     assert_eq!(started["PRIORITY"], "6", "{started:?}");
     assert_eq!(started["SYSLOG_IDENTIFIER"], "crust_ops", "{started:?}");
-    let failed = entries.find(|entry| entry.get("CRUST_CODE").is_some());
-    let failed = failed.unwrap();
-    assert_eq!(failed["PRIORITY"], "4", "{failed:?}");
-    assert!(failed["MESSAGE"].contains("vfat"), "{failed:?}");
+    let failure = entries.find(|entry| entry.get("CRUST_CODE").is_some());
+    let failure = failure.unwrap();
+    assert_eq!(failure["PRIORITY"], "4", "{failure:?}");
+    assert!(failure["MESSAGE"].contains("vfat"), "{failure:?}");
     let pid = std::process::id().to_string();
     for (field, expected) in [
         ("CRUST_ID", "0"),
@@ -109,27 +110,27 @@ fn in_the_journal_an_entry_has_a_priority_and_the_calls_fields() {
         ("CRUST_VOLUME", &format!("{target:?}")),
         ("CRUST_CODE", "InvalidArgument"),
     ] {
-        assert_eq!(failed[field], expected, "{field} of {failed:?}");
+        assert_eq!(failure[field], expected, "{field} of {failure:?}");
     }
-    assert_eq!(ops.log(), "", "it is there once");
+    assert_eq!(ops.log(), "", "only in the journal");
     ops.kill();
 
-    // The last word of one that can't start is a line, with a priority.
+    // A daemon that cannot start writes its error as a line, with a priority.
     fs::write(ops.config(), "listn = 1").unwrap();
-    let run = Run::of(&mut after(&ops, "export JOURNAL_STREAM=1:2")).failure();
+    let run = Run::of(&mut after_script(&ops, "export JOURNAL_STREAM=1:2")).failure();
     assert!(run.stderr.starts_with("crust_ops: "), "{run}");
-    let run = Run::of(&mut after(&ops, JOURNAL)).failure();
+    let run = Run::of(&mut after_script(&ops, JOURNAL)).failure();
     assert!(run.stderr.starts_with("<3>crust_ops: "), "{run}");
 }
 
-/// kubelet polls the statistics of every volume from its publish on.
+/// kubelet polls the statistics of each volume from its publish on.
 #[test]
-fn statistics_before_the_pod_has_started_are_no_warning() {
+fn statistics_before_the_pod_starts_are_no_warning() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let target = node.target("pod-a", "pv-1");
     ops.stage(stage_request(&target, &node.ext4())).unwrap();
-    refused(ops.stats(&target), FailedPrecondition);
-    refused(ops.stats(&node.target("pod-a", "pv-2")), NotFound);
+    expect_error(ops.stats(&target), FailedPrecondition);
+    expect_error(ops.stats(&node.target("pod-a", "pv-2")), NotFound);
     let log = ops.log();
     let warnings: Vec<&str> = log.lines().filter(|it| it.contains(" WARN ")).collect();
     let [warning] = warnings[..] else {
@@ -138,7 +139,7 @@ fn statistics_before_the_pod_has_started_are_no_warning() {
     assert!(warning.contains("code=NotFound"), "{warning}");
 }
 
-/// A shell in a unit hands `JOURNAL_STREAM` on, and sends standard error elsewhere.
+/// A shell in a unit passes `JOURNAL_STREAM` on even if it redirects standard error.
 #[test]
 fn a_journal_that_is_not_its_own_gets_nothing() {
     let node = Node::trusted(Delegate::Runc, "");
@@ -151,16 +152,16 @@ fn a_journal_that_is_not_its_own_gets_nothing() {
     assert!(time.contains('T') && time.ends_with('Z'), "{line}");
 }
 
-/// In a container, say, where its socket isn't.
+/// For example in a container without the journal's socket.
 #[test]
-fn without_the_journals_socket_it_writes_lines() {
+fn without_the_journals_socket_lines_are_written() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let script = format!("{JOURNAL}\nmkdir -p /run/systemd\nmount -t tmpfs none /run/systemd");
-    ops.spawn(after(&ops, &script));
+    ops.spawn(after_script(&ops, &script));
     let line = first_line(&ops);
     assert!(
         line.trim_start().starts_with("INFO "),
-        "the journal has the time: {line}"
+        "no time, which the journal adds: {line}"
     );
 }

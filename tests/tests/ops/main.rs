@@ -1,4 +1,4 @@
-//! `crust_ops`, by its sockets: a generated client against the built daemon.
+//! Tests of `crust_ops` through its sockets, with a generated client.
 
 mod admission;
 mod budgets;
@@ -33,31 +33,31 @@ use serde_json::Value;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-/// Of a call that has to fail.
+/// Asserts that a call failed with `code`, and returns its message.
 #[track_caller]
-fn refused<T: std::fmt::Debug>(call: Result<T, Status>, code: Code) -> String {
-    let status = call.expect_err("it should have failed");
+fn expect_error<T: std::fmt::Debug>(call: Result<T, Status>, code: Code) -> String {
+    let status = call.expect_err("the call fails");
     assert_eq!(status.code(), code, "{status}");
     status.message().to_owned()
 }
 
-/// The reason in the `google.rpc.ErrorInfo` of a call that has to fail.
+/// Returns the reason in the `google.rpc.ErrorInfo` of a failed call.
 #[track_caller]
 fn reason<T: std::fmt::Debug>(call: &Result<T, Status>) -> String {
-    let status = call.as_ref().expect_err("it should have failed");
+    let status = call.as_ref().expect_err("the call fails");
     let info = status.get_details_error_info().expect("an ErrorInfo");
     assert_eq!(info.domain, "crust.dev", "{status}");
     info.reason
 }
 
-/// What is staged for a target path.
-fn staged(node: &Node, target: &Path) -> Option<Value> {
+/// Returns the `mountInfo.json` that is staged for a target path.
+fn mount_info(node: &Node, target: &Path) -> Option<Value> {
     let bytes = fs::read(node.entry(target).join("mountInfo.json")).ok()?;
     Some(serde_json::from_slice(&bytes).expect("JSON"))
 }
 
-/// Where an entry's files are, and when each was last touched.
-fn identities(entry: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
+/// Returns the path, the inode and the change time of each file of an entry.
+fn file_identities(entry: &Path) -> Vec<(PathBuf, u64, i64, i64)> {
     let files = fs::read_dir(entry).expect("an entry");
     let mut paths: Vec<PathBuf> = files.map(|file| file.expect("a file").path()).collect();
     paths.push(entry.to_owned());

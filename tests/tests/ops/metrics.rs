@@ -1,4 +1,4 @@
-//! What it tells Prometheus.
+//! The metrics for Prometheus.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -13,16 +13,16 @@ use runcrust_tests::{Delegate, Node, Ops, wait_until};
 use tonic::Code::{DeadlineExceeded, FailedPrecondition, InvalidArgument};
 
 use crate::cli::Scene;
+use crate::expect_error;
 use crate::reconcile::temporary;
-use crate::refused;
 
-/// The value of a metric, with its labels in the order of the text.
+/// Returns the value of a metric. The labels have to be in the order of the text.
 #[track_caller]
 fn value(text: &str, metric: &str) -> f64 {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix(metric)?.strip_prefix(' '));
-    line.unwrap_or_else(|| panic!("{metric} isn't in {text}"))
+    line.unwrap_or_else(|| panic!("no {metric} in {text}"))
         .parse()
         .unwrap()
 }
@@ -61,8 +61,8 @@ fn calls_volumes_and_timeouts_are_counted() {
     }
     let mut wrong = stage_request(&second, &device);
     wrong.fs_type.clear();
-    refused(ops.stage(wrong), InvalidArgument);
-    refused(ops.stats(&second), FailedPrecondition);
+    expect_error(ops.stage(wrong), InvalidArgument);
+    expect_error(ops.stats(&second), FailedPrecondition);
     let now = text();
     let calls = |method: &str, code: &str| {
         format!("crust_ops_calls_total{{method=\"crust.v1.Runtime/{method}\",code=\"{code}\"}}")
@@ -87,7 +87,7 @@ fn calls_volumes_and_timeouts_are_counted() {
     scene.script("exec sleep 1000000");
     let program = format!("{}\n", scene.program().display());
     fs::write(node.entry(&scene.target).join("runtime-cli"), program).unwrap();
-    refused(scene.stats(), DeadlineExceeded);
+    expect_error(scene.stats(), DeadlineExceeded);
     ops.unstage(&second).unwrap();
     let now = text();
     for (metric, expected) in [
@@ -107,27 +107,29 @@ fn calls_volumes_and_timeouts_are_counted() {
     fs::write(node.handler().crust_root().join(temporary("entry")), "{").unwrap();
     let count =
         |what: &str, kind: &str| format!("crust_ops_reconciliation_{what}{{kind=\"{kind}\"}} 1");
-    let told = [count("removed_total", "leftover"), count("left", "entry")];
-    wait_until("what it did to be told", WAIT_TIMEOUT, || {
+    let expected = [count("removed_total", "leftover"), count("left", "entry")];
+    wait_until("the results of the reconciliation", WAIT_TIMEOUT, || {
         let now = text();
-        told.iter().all(|line| now.lines().any(|it| it == line))
+        expected.iter().all(|line| now.lines().any(|it| it == line))
     });
-    wait_until("and logged", WAIT_TIMEOUT, || {
+    wait_until("the results in the log", WAIT_TIMEOUT, || {
         ops.log().contains("reconciliation: removed 1, left ")
     });
     fs::remove_dir(&damaged).unwrap();
-    wait_until("nothing to be left of it", WAIT_TIMEOUT, || {
-        !text().contains(&told[1])
-    });
+    wait_until(
+        "the damaged entry to be gone from the metrics",
+        WAIT_TIMEOUT,
+        || !text().contains(&expected[1]),
+    );
     let (head, _) = get(UnixStream::connect(&socket).unwrap(), "/");
     assert!(head.starts_with("HTTP/1.1 404"), "{head}");
 }
 
-fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
-    // A port that is free, and not given out again so soon.
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap();
-    drop(taken);
+fn start_on_loopback(node: &Node) -> (Ops, SocketAddr) {
+    // A free port, which the kernel does not assign again soon.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap();
+    drop(listener);
     let extra =
         format!("metrics_listen = \"{port}\"\nmetrics_hosts = [\"crust-ops.monitoring.svc\"]");
     let ops = Ops::with(node, &extra);
@@ -138,9 +140,9 @@ fn on_the_loopback(node: &Node) -> (Ops, SocketAddr) {
 }
 
 #[test]
-fn they_are_told_on_the_loopback_too() {
+fn metrics_are_served_on_the_loopback_address() {
     let node = Node::trusted(Delegate::Runc, "");
-    let (ops, port) = on_the_loopback(&node);
+    let (ops, port) = start_on_loopback(&node);
     let (head, body) = get(TcpStream::connect(port).unwrap(), "/metrics");
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     assert!(
@@ -150,11 +152,11 @@ fn they_are_told_on_the_loopback_too() {
     drop(ops);
 }
 
-/// Another user's, who keeps as many connections as he likes.
+/// Any user of the node can open connections to the loopback address.
 #[test]
-fn who_is_silent_or_does_not_read_keeps_nobody_out() {
+fn silent_clients_do_not_block_other_clients() {
     let node = Node::trusted(Delegate::Runc, "");
-    let (ops, port) = on_the_loopback(&node);
+    let (ops, port) = start_on_loopback(&node);
     let connect = || {
         let stream = TcpStream::connect(port).unwrap();
         stream.set_read_timeout(Some(WAIT_TIMEOUT)).unwrap();
@@ -164,7 +166,7 @@ fn who_is_silent_or_does_not_read_keeps_nobody_out() {
     let unread = (0..100).map(|_| {
         let mut stream = connect();
         stream.set_nonblocking(true).unwrap();
-        // As much as is taken.
+        // As many requests as the daemon reads.
         let _ = stream.write(requests.as_bytes());
         stream
     });
@@ -175,10 +177,14 @@ fn who_is_silent_or_does_not_read_keeps_nobody_out() {
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         assert!(body.ends_with("# EOF\n"), "{body}");
     }
-    // Nor does one that goes on: its connection has an end.
+    // A silent connection is closed after a while.
     let [_, silent] = others;
     for mut stream in silent {
-        assert_eq!(stream.read(&mut [0; 1]).unwrap_or(0), 0, "it is closed");
+        assert_eq!(
+            stream.read(&mut [0; 1]).unwrap_or(0),
+            0,
+            "the connection is closed"
+        );
     }
     drop(ops);
 }
@@ -201,14 +207,16 @@ fn a_connection_is_for_one_request() {
         )
         .unwrap();
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("its end");
+    stream
+        .read_to_string(&mut answer)
+        .expect("the connection's end");
     assert!(answer.ends_with("# EOF\n"), "{answer}");
     assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), 1, "{answer}");
     drop(ops);
 }
 
 #[test]
-fn a_place_that_anybody_could_reach_is_refused() {
+fn a_public_metrics_address_is_refused() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "metrics_listen = \"0.0.0.0:9\"");
     let run = runcrust_tests::Run::of(&mut ops.command()).failure();
@@ -219,11 +227,11 @@ fn a_place_that_anybody_could_reach_is_refused() {
     );
 }
 
-/// A page in a browser on the node can have its own name lead to the loopback (DNS rebinding).
+/// A web page in a browser on the node can point its own name to the loopback address (DNS rebinding).
 #[test]
 fn only_loopback_and_configured_host_names_are_answered() {
     let node = Node::trusted(Delegate::Runc, "");
-    let (_ops, address) = on_the_loopback(&node);
+    let (_ops, address) = start_on_loopback(&node);
     for (hosts, expected) in [
         (&["localhost"][..], "200"),
         (&[&*address.to_string()], "200"),

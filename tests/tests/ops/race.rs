@@ -1,4 +1,4 @@
-//! Many clients and few volumes: entries are whole at any time, and none is lost.
+//! Many clients with few volumes: entries are complete at any time, and no acknowledged stage is lost.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -19,15 +19,15 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, wait_until, wait_until_asy
 use serde_json::Value;
 use tonic::Code::{DeadlineExceeded, FailedPrecondition};
 
-use crate::{reason, refused};
+use crate::{expect_error, reason};
 
 const CLIENTS: usize = 64;
 const VOLUMES: usize = 8;
 
-/// Of each client.
+/// Calls of each client.
 const ROUNDS: usize = 12;
 
-/// A request in which one number stands all over, so that a mixture shows.
+/// A request with the same number in all fields, so that a mixture of two requests is noticed.
 pub(crate) fn numbered(
     target: &Path,
     device: &LoopDevice,
@@ -35,7 +35,7 @@ pub(crate) fn numbered(
 ) -> RuntimeStageVolumeRequest {
     let option = format!("commit={number}");
     RuntimeStageVolumeRequest {
-        // Of different lengths, so that a part of one on top of another shows too.
+        // Different lengths, so that a partly overwritten file is noticed as well.
         mount_flags: vec![option; 1 + number % 50],
         volume_supplemental_group: (number + 1).to_string(),
         readonly: number.is_multiple_of(2),
@@ -43,7 +43,7 @@ pub(crate) fn numbered(
     }
 }
 
-/// The number of a `mountInfo.json` that has to be whole.
+/// Returns the number in a `mountInfo.json`, and asserts that the file is complete.
 #[track_caller]
 pub(crate) fn number(text: &[u8]) -> usize {
     let shown = String::from_utf8_lossy(text);
@@ -65,7 +65,7 @@ pub(crate) fn number(text: &[u8]) -> usize {
     number
 }
 
-/// The number of an entry, if there is one.
+/// Returns the number of an entry, or `None` without an entry.
 #[track_caller]
 pub(crate) fn number_of(entry: &Path) -> Option<usize> {
     let directory = match File::open(entry) {
@@ -77,7 +77,7 @@ pub(crate) fn number_of(entry: &Path) -> Option<usize> {
     match fs::read(file) {
         Ok(text) => Some(number(&text)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            // It is removed whole: its directory has lost its name by then.
+            // Entries are removed at once: the directory has lost its name before it loses its files.
             let named = fs::metadata(entry).map(|it| it.ino()).ok();
             assert_ne!(
                 named,
@@ -90,7 +90,7 @@ pub(crate) fn number_of(entry: &Path) -> Option<usize> {
     }
 }
 
-/// Has each client make calls for volumes of its choice, all at once.
+/// Makes all clients call at once, each for random volumes.
 fn race(ops: &Ops, targets: &Arc<Vec<PathBuf>>, device: &Arc<LoopDevice>, unstage_once_in: usize) {
     ops.block_on(async {
         let clients = (0..CLIENTS).map(|client| {
@@ -127,15 +127,15 @@ fn sixty_four_clients_on_eight_volumes() {
     let device = Arc::new(node.ext4());
     let targets = (0..VOLUMES).map(|index| node.target("pod-a", &format!("pv-{index}")));
     let targets: Arc<Vec<PathBuf>> = Arc::new(targets.collect());
-    let over = AtomicBool::new(false);
-    let looks = AtomicUsize::new(0);
+    let is_over = AtomicBool::new(false);
+    let reads = AtomicUsize::new(0);
     thread::scope(|scope| {
         for readers in 0..2 {
-            let (node, targets, over, looks) = (&node, &targets, &over, &looks);
+            let (node, targets, is_over, reads) = (&node, &targets, &is_over, &reads);
             scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
+                while !is_over.load(Ordering::Relaxed) {
                     for target in targets.iter().skip(readers).step_by(2) {
-                        looks.fetch_add(
+                        reads.fetch_add(
                             usize::from(number_of(&node.entry(target)).is_some()),
                             Ordering::Relaxed,
                         );
@@ -143,14 +143,14 @@ fn sixty_four_clients_on_eight_volumes() {
                 }
             });
         }
-        let done = Done(&over);
+        let done = SetOnDrop(&is_over);
         race(&ops, &targets, &device, 3);
         race(&ops, &targets, &device, 0);
         drop(done);
     });
     assert!(
-        looks.load(Ordering::Relaxed) > 100,
-        "the readers saw something"
+        reads.load(Ordering::Relaxed) > 100,
+        "the readers found entries"
     );
     for target in targets.iter() {
         assert!(
@@ -162,10 +162,10 @@ fn sixty_four_clients_on_eight_volumes() {
     assert_eq!(node.records(), <[PathBuf; 0]>::default());
 }
 
-/// What a caller that has hung up had asked for comes before the next call, or not at all: it waits
-/// for the volume's lock, which another process has, longer than its caller did.
+/// The call of a disconnected client waits for the volume's lock, which another process holds. It is carried out before
+/// the next call, or not at all.
 #[test]
-fn a_call_that_its_caller_left_never_comes_after_the_next() {
+fn an_abandoned_call_never_overtakes_the_next() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = Arc::new(node.ext4());
     let target = node.target("pod-a", "pv-1");
@@ -175,7 +175,7 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
         let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
         ops.block_on(async {
             let calls = RuntimeClient::new(ops.channel(ops.socket()));
-            let left = tokio::spawn({
+            let abandoned = tokio::spawn({
                 let (mut calls, target, device) =
                     (calls.clone(), target.clone(), Arc::clone(&device));
                 async move {
@@ -193,20 +193,20 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
                 is_waited_for(&ops, &lock)
             })
             .await;
-            left.abort();
-            let _ = left.await;
+            abandoned.abort();
+            let _ = abandoned.await;
             let next = tokio::spawn({
                 let (mut calls, request) =
                     (calls.clone(), numbered(&target, &device, 3 * round + 2));
                 async move { calls.runtime_stage_volume(request).await }
             });
-            wait_until_async("the caller's end to be known", WAIT_TIMEOUT, || {
+            wait_until_async("the daemon to notice the disconnect", WAIT_TIMEOUT, || {
                 ops.log().matches("the caller didn't wait").count() > round
             })
             .await;
             drop(held);
             next.await.expect("a task").expect("the next call");
-            wait_until_async("the first one's end", WAIT_TIMEOUT, || {
+            wait_until_async("the first call to end", WAIT_TIMEOUT, || {
                 !is_waited_for(&ops, &lock)
             })
             .await;
@@ -215,9 +215,9 @@ fn a_call_that_its_caller_left_never_comes_after_the_next() {
     }
 }
 
-/// Neither another process, nor an earlier call that waits for one, is waited for for ever.
+/// A call does not wait forever for another process, or for an earlier call that waits for one.
 #[test]
-fn a_lock_that_is_kept_is_told() {
+fn a_held_lock_is_reported() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::with(&node, "unstage_timeout = 1");
     let device = node.ext4();
@@ -227,7 +227,7 @@ fn a_lock_that_is_kept_is_told() {
     let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
     let call = ops.unstage(&target);
     assert_eq!(reason(&call), "VOLUME_STATE");
-    let error = refused(call, FailedPrecondition);
+    let error = expect_error(call, FailedPrecondition);
     assert!(
         error.starts_with("volume pv-1: ") && error.contains(utf8(&lock)),
         "{error}"
@@ -235,39 +235,39 @@ fn a_lock_that_is_kept_is_told() {
     ops.block_on(async {
         let mut client = RuntimeClient::new(ops.channel(ops.socket()));
         let request = numbered(&target, &device, 2);
-        let left = tokio::spawn(async move { client.runtime_stage_volume(request).await });
+        let abandoned = tokio::spawn(async move { client.runtime_stage_volume(request).await });
         wait_until_async("the lock to be waited for", WAIT_TIMEOUT, || {
             is_waited_for(&ops, &lock)
         })
         .await;
-        left.abort();
+        abandoned.abort();
     });
     let call = ops.unstage(&target);
     assert_eq!(reason(&call), "DEADLINE");
-    let error = refused(call, DeadlineExceeded);
+    let error = expect_error(call, DeadlineExceeded);
     assert!(
         error.starts_with("volume pv-1: an earlier call for it"),
         "{error}"
     );
     assert_eq!(number_of(&node.entry(&target)), Some(1));
     drop(held);
-    wait_until("the call that was left", WAIT_TIMEOUT, || {
+    wait_until("the abandoned call to end", WAIT_TIMEOUT, || {
         ops.unstage(&target).is_ok()
     });
     assert_eq!(number_of(&node.entry(&target)), None);
 }
 
-/// Whether the daemon has opened a volume's lock, which somebody else has.
+/// Reports whether the daemon has opened the file of a volume's lock that another process holds.
 fn is_waited_for(ops: &Ops, lock: &Path) -> bool {
-    let open = fs::read_dir(format!("/proc/{}/fd", ops.pid())).expect("it runs");
+    let open = fs::read_dir(format!("/proc/{}/fd", ops.pid())).expect("a running daemon");
     open.flatten()
         .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == lock))
 }
 
-/// Says that it is over, also where a test fails: the readers are waited for.
-struct Done<'a>(&'a AtomicBool);
+/// Sets the flag when it is dropped, also when the test fails, because the readers are joined.
+struct SetOnDrop<'a>(&'a AtomicBool);
 
-impl Drop for Done<'_> {
+impl Drop for SetOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }

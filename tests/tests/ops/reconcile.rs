@@ -1,4 +1,4 @@
-//! What those left who were killed, or whom nobody called, goes by and by.
+//! The reconciliation removes what killed processes and missing calls leave behind.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -11,26 +11,26 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::ops::stage_request;
 use runcrust_tests::{Node, Ops, POD, on_each_delegate, wait_until};
 
-/// A clean-up each second.
-const OFTEN: &str = "reconcile_interval = 1";
+/// Reconciles each second.
+const EACH_SECOND: &str = "reconcile_interval = 1";
 
-/// Users of a volume, as its entry has them.
+/// Reports whether a volume's entry records a user.
 fn is_in_use(node: &Node, target: &Path) -> bool {
     let entry = node.entry(target);
     let [record, cli] = ["runcrust.json", "runtime-cli"].map(|file| entry.join(file).exists());
     record || cli
 }
 
-/// A name that a writer gives to what it makes; none has such a pid.
+/// Returns a temporary name in the form that writers use, with a pid that no process has.
 pub(crate) fn temporary(name: &str) -> String {
     let at = SystemTime::UNIX_EPOCH.elapsed().expect("a clock");
     format!(".{name}.{}.{:x}.0", u32::MAX, at.as_nanos())
 }
 
 on_each_delegate! {
-    fn users_that_were_killed_are_forgotten(delegate: Delegate) {
+    fn killed_users_are_removed(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
-        let ops = Ops::stopped(&node, OFTEN);
+        let ops = Ops::stopped(&node, EACH_SECOND);
         ops.spawn(ops.command());
         let devices = [node.ext4(), node.ext4(), node.ext4()];
         let targets = ["pv-1", "pv-2", "pv-3"].map(|name| node.target(POD, name));
@@ -41,19 +41,19 @@ on_each_delegate! {
         let app = node.app(&sandbox, &targets[0], "/data");
         let [held, free, damaged] = &targets;
         assert!(targets.iter().all(|target| is_in_use(&node, target)));
-        // Neither one that somebody is at nor one that can't be read is in the others' way.
+        // A locked volume and one with an unreadable record do not keep the others from being cleaned.
         let name = node.entry(held).file_name().unwrap().to_owned();
         let lock = format!("{}.lock", name.to_str().unwrap());
         let lock = File::open(node.handler().state_dir().join("locks").join(lock)).unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
         fs::write(node.entry(damaged).join("runcrust.json"), "{").unwrap();
         kill_everything(&[&app, &sandbox]);
-        wait_until("the users to be forgotten", WAIT_TIMEOUT, || !is_in_use(&node, free));
+        wait_until("the users to be removed", WAIT_TIMEOUT, || !is_in_use(&node, free));
         assert!(is_in_use(&node, held) && is_in_use(&node, damaged));
         drop(lock);
-        wait_until("the other's too", WAIT_TIMEOUT, || !is_in_use(&node, held));
-        assert!(node.entry(held).join("mountInfo.json").exists(), "it stays staged");
-        wait_until("that to be told", WAIT_TIMEOUT, || {
+        wait_until("the user of the unlocked volume to be removed", WAIT_TIMEOUT, || !is_in_use(&node, held));
+        assert!(node.entry(held).join("mountInfo.json").exists(), "the volume stays staged");
+        wait_until("the removal to be logged", WAIT_TIMEOUT, || {
             ops.log().lines().any(|line| line.contains("process") && line.contains("has ended") && line.contains(sandbox.id()))
         });
         for target in &targets {
@@ -61,9 +61,9 @@ on_each_delegate! {
         }
     }
 
-    fn users_that_live_are_not(delegate: Delegate) {
+    fn living_users_are_kept(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
-        let ops = Ops::with(&node, OFTEN);
+        let ops = Ops::with(&node, EACH_SECOND);
         let (device, other) = (node.ext4(), node.ext4());
         let [target, another] = [POD, "pod-b"].map(|pod| node.target(pod, "pv-1"));
         ops.stage(stage_request(&target, &device)).unwrap();
@@ -73,7 +73,7 @@ on_each_delegate! {
         let killed = node.sandbox("pod-b");
         let before = fs::read(node.entry(&target).join("runcrust.json")).unwrap();
         kill_everything(&[&killed]);
-        wait_until("a clean-up", WAIT_TIMEOUT, || !is_in_use(&node, &another));
+        wait_until("a reconciliation", WAIT_TIMEOUT, || !is_in_use(&node, &another));
         assert_eq!(fs::read(node.entry(&target).join("runcrust.json")).unwrap(), before);
         ops.stats(&target).unwrap();
         end([app, sandbox]);
@@ -81,9 +81,9 @@ on_each_delegate! {
 }
 
 #[test]
-fn what_was_left_half_made_is_removed() {
+fn incomplete_files_and_entries_are_removed() {
     let node = Node::trusted(runcrust_tests::Delegate::Runc, "");
-    let ops = Ops::stopped(&node, OFTEN);
+    let ops = Ops::stopped(&node, EACH_SECOND);
     let real = node.dir().subdir("real");
     symlink(real, node.handler().kubelet_dir()).unwrap();
     let device = node.ext4();
@@ -93,7 +93,7 @@ fn what_was_left_half_made_is_removed() {
         ops.stage(stage_request(target, &device)).unwrap();
     }
     ops.kill();
-    // As a stage, an unstage and a write that were killed leave it.
+    // The remains of a killed stage, a killed unstage and a killed write.
     let root = node.handler().crust_root();
     let entry = root.join(temporary("entry"));
     fs::create_dir(&entry).unwrap();
@@ -106,21 +106,23 @@ fn what_was_left_half_made_is_removed() {
     fs::write(&record, "{").unwrap();
     let held = root.join(temporary("entry"));
     fs::create_dir(&held).unwrap();
-    let at_it = File::open(&held).unwrap();
-    let _at_it = Flock::lock(at_it, FlockArg::LockExclusive).expect("as a writer has it");
+    let lock = File::open(&held).unwrap();
+    let _at_it = Flock::lock(lock, FlockArg::LockExclusive).expect("a lock like a writer's");
     fs::remove_dir_all(node.entry(&halved)).unwrap();
     let half = node.entry(&halved.canonicalize().unwrap());
     assert!(half.exists());
 
     ops.spawn(ops.command());
     for path in [&entry, &file, &record, &half] {
-        wait_until("it to be removed", WAIT_TIMEOUT, || !path.exists());
+        wait_until("the remains to be removed", WAIT_TIMEOUT, || !path.exists());
         let name = path.file_name().unwrap().to_str().unwrap();
         if path != &half {
-            wait_until("that to be told", WAIT_TIMEOUT, || ops.log().contains(name));
+            wait_until("the removal to be logged", WAIT_TIMEOUT, || {
+                ops.log().contains(name)
+            });
         }
     }
-    assert!(held.exists(), "somebody is at it");
+    assert!(held.exists(), "a locked entry is kept");
     for path in [&target, &target.canonicalize().unwrap()] {
         assert!(node.entry(path).join("mountInfo.json").exists());
     }

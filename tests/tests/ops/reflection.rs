@@ -1,4 +1,4 @@
-//! A client that knows nothing of the interface but what the server tells of it.
+//! A client that only knows the interface from the server's reflection service.
 
 use prost::Message as _;
 use prost_reflect::{DescriptorPool, DynamicMessage, Kind, Value};
@@ -15,10 +15,10 @@ use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 
-use crate::staged;
+use crate::mount_info;
 
-/// Asks the server one thing.
-fn ask(ops: &Ops, socket: &std::path::Path, request: MessageRequest) -> MessageResponse {
+/// Sends one request to the reflection service.
+fn reflect(ops: &Ops, socket: &std::path::Path, request: MessageRequest) -> MessageResponse {
     let mut client = ServerReflectionClient::new(ops.channel(socket));
     let request = ServerReflectionRequest {
         host: String::new(),
@@ -35,20 +35,20 @@ fn ask(ops: &Ops, socket: &std::path::Path, request: MessageRequest) -> MessageR
 
 fn services(ops: &Ops, socket: &std::path::Path) -> Vec<String> {
     let MessageResponse::ListServicesResponse(listed) =
-        ask(ops, socket, MessageRequest::ListServices(String::new()))
+        reflect(ops, socket, MessageRequest::ListServices(String::new()))
     else {
-        panic!("another answer");
+        panic!("an answer of another type");
     };
     let mut names: Vec<String> = listed.service.into_iter().map(|it| it.name).collect();
     names.sort();
     names
 }
 
-/// What the server tells of a name.
-fn described(ops: &Ops, socket: &std::path::Path, name: &str) -> DescriptorPool {
+/// Returns the file descriptors that the server has for a name.
+fn descriptors_of(ops: &Ops, socket: &std::path::Path, name: &str) -> DescriptorPool {
     let request = MessageRequest::FileContainingSymbol(name.to_owned());
-    let MessageResponse::FileDescriptorResponse(files) = ask(ops, socket, request) else {
-        panic!("another answer");
+    let MessageResponse::FileDescriptorResponse(files) = reflect(ops, socket, request) else {
+        panic!("an answer of another type");
     };
     let mut pool = DescriptorPool::new();
     for file in files.file_descriptor_proto {
@@ -58,7 +58,7 @@ fn described(ops: &Ops, socket: &std::path::Path, name: &str) -> DescriptorPool 
     pool
 }
 
-/// Messages as bytes.
+/// A codec that leaves messages as bytes.
 #[derive(Debug, Clone, Copy, Default)]
 struct Bytes;
 
@@ -98,7 +98,7 @@ impl Decoder for Bytes {
     }
 }
 
-/// A call of a method by its name.
+/// Calls a method of `crust.v1.Runtime` by its name.
 fn call(
     ops: &Ops,
     pool: &DescriptorPool,
@@ -125,10 +125,10 @@ fn call(
         client.unary(request, path, Bytes).await
     })?;
     let answer = DynamicMessage::decode(method.output(), &*answer.into_inner());
-    Ok(answer.expect("the method's answer"))
+    Ok(answer.expect("an answer of the method's type"))
 }
 
-/// A field of a message, which isn't one itself.
+/// Returns the value of a numeric field.
 fn number(message: &DynamicMessage, field: &str) -> i64 {
     let value = message.get_field_by_name(field).expect(field);
     value
@@ -137,7 +137,7 @@ fn number(message: &DynamicMessage, field: &str) -> i64 {
 }
 
 #[test]
-fn each_socket_tells_its_services() {
+fn each_socket_describes_its_services() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let own = [
         (ops.socket(), "crust.v1.Runtime"),
@@ -148,14 +148,14 @@ fn each_socket_tells_its_services() {
     ];
     for (socket, name) in own {
         assert_eq!(services(&ops, socket), [name, "grpc.health.v1.Health"]);
-        let pool = described(&ops, socket, name);
+        let pool = descriptors_of(&ops, socket, name);
         let service = pool.get_service_by_name(name).expect("the service");
         assert!(service.methods().len() >= 4, "{service:?}");
     }
 }
 
 on_each_delegate! {
-    fn a_volumes_life_by_what_is_told(delegate: Delegate) {
+    fn a_volume_is_used_through_reflection_alone(delegate: Delegate) {
         life(delegate);
     }
 }
@@ -164,7 +164,7 @@ fn life(delegate: Delegate) {
     let (node, ops) = Ops::with_node(delegate);
     let device = node.formatted("xfs");
     let target = node.target("pod-a", "pv-1");
-    let pool = described(&ops, ops.socket(), "crust.v1.Runtime.RuntimeStageVolume");
+    let pool = descriptors_of(&ops, ops.socket(), "crust.v1.Runtime.RuntimeStageVolume");
     let request = pool
         .get_message_by_name("crust.v1.RuntimeStageVolumeRequest")
         .expect("the request");
@@ -205,7 +205,7 @@ fn life(delegate: Delegate) {
     ];
     call(&ops, &pool, "RuntimeStageVolume", &fields).unwrap();
     assert_eq!(
-        staged(&node, &target).unwrap()["options"],
+        mount_info(&node, &target).unwrap()["options"],
         json!(["noatime"])
     );
     let only_target = &fields[1..2];
@@ -240,11 +240,11 @@ fn life(delegate: Delegate) {
     assert_eq!(error.code(), Code::FailedPrecondition, "{error}");
     end([app, sandbox]);
     call(&ops, &pool, "RuntimeUnstageVolume", only_target).unwrap();
-    assert_eq!(staged(&node, &target), None);
+    assert_eq!(mount_info(&node, &target), None);
 }
 
 #[test]
-fn a_method_that_is_none_is_unimplemented() {
+fn an_unknown_method_is_unimplemented() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let mut client = Grpc::new(ops.channel(ops.socket()));
     for path in [

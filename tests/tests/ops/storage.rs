@@ -1,4 +1,4 @@
-//! The CRUST interface: what this runtime can do, and volumes for sandboxes that run already.
+//! The CRUST interface: the capabilities of the runtime, and volumes for running sandboxes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -24,7 +24,7 @@ use runcrust_tests::{
 use tonic::Code::{FailedPrecondition, InvalidArgument, NotFound, OutOfRange};
 use tonic::Status;
 
-use crate::{identities, reason, refused, staged};
+use crate::{expect_error, file_identities, mount_info, reason};
 
 fn capabilities(ops: &Ops) -> Vec<Type> {
     let request = RuntimeGetCapabilitiesRequest {};
@@ -89,7 +89,7 @@ fn expand(ops: &Ops, sandbox: &str, device: &Path, required_bytes: i64) -> Resul
 }
 
 #[test]
-fn capabilities_are_this_hosts_and_some_can_be_withheld() {
+fn capabilities_are_those_of_the_host_without_disabled_ones() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let all = [
         Type::FsGroupChangePolicyAlways,
@@ -100,7 +100,7 @@ fn capabilities_are_this_hosts_and_some_can_be_withheld() {
     ];
     assert_eq!(capabilities(&ops), all);
     assert_eq!(file_systems(&ops), ["ext4", "ext3", "xfs", "btrfs"]);
-    // What this kernel doesn't know isn't told.
+    // File systems that the kernel does not support are not listed.
     node.handler()
         .reconfigure("fstypes = [\"xfs\", \"no-such-fs\"]");
     assert_eq!(file_systems(&ops), ["xfs"]);
@@ -114,7 +114,7 @@ fn capabilities_are_this_hosts_and_some_can_be_withheld() {
 }
 
 on_each_delegate! {
-    fn a_volume_comes_into_a_running_sandbox(delegate: Delegate) {
+    fn a_volume_is_published_to_a_running_sandbox(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
         let device = LoopDevice::formatted(node.dir(), "xfs", 320);
@@ -125,21 +125,21 @@ on_each_delegate! {
         request.fsgroup_policy = "OnRootMismatch".into();
         request.mount_options = vec!["noatime".to_owned()];
         publish(&ops, request.clone()).unwrap();
-        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "mounted at once");
+        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "mounted by the publish");
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
-        let info = staged(&node, &target).unwrap();
+        let info = mount_info(&node, &target).unwrap();
         assert_eq!(info["metadata"]["fsGroupChangePolicy"], "OnRootMismatch");
-        publish(&ops, request.clone()).expect("the same again");
+        publish(&ops, request.clone()).expect("the repeated call");
 
         let app = node.app(&sandbox, &target.join("sub"), "/data");
         assert_eq!(app.sh("echo hello > /data/file; stat -c %g /data"), "4242");
-        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "that of the publish");
-        publish(&ops, request.clone()).expect("the same again");
+        assert_eq!(device.mounts_of(sandbox.pid()).len(), 1, "still the mount of the publish");
+        publish(&ops, request.clone()).expect("the repeated call");
         let other = RuntimePublishVolumeRequest { fsgroup_gid: Some(0), ..request };
-        let error = refused(publish(&ops, other), FailedPrecondition);
+        let error = expect_error(publish(&ops, other), FailedPrecondition);
         assert!(error.contains(sandbox.id()), "{error}");
 
-        // By any name of the device.
+        // The device can be named by any path.
         let by_id = node.dir().join("by-id");
         symlink(device.path(), &by_id).unwrap();
         for name in [device.path(), &by_id] {
@@ -154,29 +154,29 @@ on_each_delegate! {
         let after = after.cast_signed();
         assert_eq!(expand(&ops, sandbox.id(), &by_id, 0).unwrap(), after);
         assert_eq!(expand(&ops, sandbox.id(), device.path(), after).unwrap(), after);
-        refused(expand(&ops, sandbox.id(), device.path(), after + 1), OutOfRange);
+        expect_error(expand(&ops, sandbox.id(), device.path(), after + 1), OutOfRange);
 
-        refused(ops.unstage(&target), FailedPrecondition);
+        expect_error(ops.unstage(&target), FailedPrecondition);
         end([app, sandbox]);
         ops.unstage(&target).unwrap();
         device.wait_until_free(WAIT_TIMEOUT);
-        assert_eq!(staged(&node, &target), None);
+        assert_eq!(mount_info(&node, &target), None);
     }
 
-    fn a_sandbox_without_a_place_is_told_which_setting_makes_one(delegate: Delegate) {
+    fn a_sandbox_that_cannot_take_volumes_needs_a_setting(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let device = node.ext4();
         let sandbox = node.sandbox(POD);
         let target = node.target(POD, "pv-1");
         let before = node.records();
         let request = publish_request(&sandbox, &target, &device);
-        let error = refused(publish(&ops, request), FailedPrecondition);
+        let error = expect_error(publish(&ops, request), FailedPrecondition);
         assert_contains(&error, &["volume pv-1: ", sandbox.id(), "sandbox = \"always\""]);
         assert_eq!(node.records(), before);
         assert!(device.is_free());
     }
 
-    fn what_fails_leaves_the_sandbox_as_it_was(delegate: Delegate) {
+    fn a_failed_publish_does_not_change_the_sandbox(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
         let device = node.ext4();
@@ -191,21 +191,21 @@ on_each_delegate! {
         assert!(device.is_free());
         request.mount_options.clear();
         end([sandbox]);
-        let error = refused(publish(&ops, request), FailedPrecondition);
+        let error = expect_error(publish(&ops, request), FailedPrecondition);
         assert!(error.contains("has ended"), "{error}");
         assert!(!node.entry(&target).exists());
     }
 
-    fn what_fails_leaves_what_was_staged(delegate: Delegate) {
+    fn a_failed_publish_keeps_the_staged_volume(delegate: Delegate) {
         let node = Node::trusted(delegate, "sandbox = \"always\"");
         let ops = Ops::start(&node);
         let (device, other) = (LoopDevice::formatted(node.dir(), "xfs", 320), node.ext4());
         let sandbox = node.sandbox(POD);
         let target = node.target(POD, "pv-1");
         let after = 512 << 20;
-        let mut asked = stage_request(&target, &device);
-        asked.volume_supplemental_group = "4242".into();
-        ops.stage(asked.clone()).unwrap();
+        let mut request = stage_request(&target, &device);
+        request.volume_supplemental_group = "4242".into();
+        ops.stage(request.clone()).unwrap();
         device.set_size(after);
         assert_eq!(ops.expand(&target, after.cast_signed(), 0).unwrap(), after.cast_signed());
         let wrong = |it: &mut RuntimePublishVolumeRequest| {
@@ -221,37 +221,37 @@ on_each_delegate! {
             change(&mut request);
             request
         });
-        let mut of_other = publish_request(&sandbox, &target, &other);
-        wrong(&mut of_other);
+        let mut request_for_other = publish_request(&sandbox, &target, &other);
+        wrong(&mut request_for_other);
         for read_only in [false, true] {
-            asked.readonly = read_only;
-            ops.stage(asked.clone()).unwrap();
+            request.readonly = read_only;
+            ops.stage(request.clone()).unwrap();
             let before = content(&node.entry(&target));
-            assert_eq!(before.len(), 3, "what is staged, where, and its growth: {before:?}");
-            for request in requests.iter().chain([&of_other]) {
-                refused(publish(&ops, request.clone()), InvalidArgument);
+            assert_eq!(before.len(), 3, "mountInfo.json, targets and resize.json: {before:?}");
+            for request in requests.iter().chain([&request_for_other]) {
+                expect_error(publish(&ops, request.clone()), InvalidArgument);
                 assert_eq!(content(&node.entry(&target)), before);
                 assert!(device.is_free() && other.is_free());
             }
         }
-        // It is all there for the pod, and what is in use stays too.
-        asked.readonly = false;
-        ops.stage(asked).unwrap();
+        // The staged volume still works for the pod, and is not changed while it is in use.
+        request.readonly = false;
+        ops.stage(request).unwrap();
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("stat -c %g /data"), "4242");
         let size = app.sh("df -P -k /data | tail -n 1 | awk '{print $2}'");
-        assert!(size.parse::<u64>().unwrap() > 400 << 10, "grown: {size}");
-        let before = identities(&node.entry(&target));
-        for request in requests.iter().chain([&of_other]) {
-            let error = refused(publish(&ops, request.clone()), FailedPrecondition);
+        assert!(size.parse::<u64>().unwrap() > 400 << 10, "the volume has grown: {size}");
+        let before = file_identities(&node.entry(&target));
+        for request in requests.iter().chain([&request_for_other]) {
+            let error = expect_error(publish(&ops, request.clone()), FailedPrecondition);
             assert!(error.contains(sandbox.id()), "{error}");
-            assert_eq!(identities(&node.entry(&target)), before);
+            assert_eq!(file_identities(&node.entry(&target)), before);
         }
         end([app, sandbox]);
     }
 }
 
-/// An entry's files.
+/// Returns the files of an entry with their contents.
 fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let files = fs::read_dir(entry).expect("an entry");
     let paths = files.map(|file| file.expect("a file").path());
@@ -262,9 +262,9 @@ fn content(entry: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     files
 }
 
-/// Killed between its steps, it would have staged what isn't mounted.
+/// If the publish ended between its steps, a volume would be staged and not mounted.
 #[test]
-fn a_publish_whose_caller_left_comes_to_its_end() {
+fn an_abandoned_publish_is_completed() {
     let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
     let ops = Ops::start(&node);
     let device = node.ext4();
@@ -274,7 +274,7 @@ fn a_publish_whose_caller_left_comes_to_its_end() {
     end([sandbox]);
     ops.unstage(&target).unwrap();
     let sandbox = node.sandbox(POD);
-    // It went with the volume.
+    // The unstage removed the lock with the volume.
     let lock = File::create_new(node.lock_file(&target)).unwrap();
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     let request = publish_request(&sandbox, &target, &device);
@@ -287,20 +287,20 @@ fn a_publish_whose_caller_left_comes_to_its_end() {
         })
         .await;
         call.abort();
-        wait_until_async("the caller's end to be known", WAIT_TIMEOUT, || {
+        wait_until_async("the daemon to notice the disconnect", WAIT_TIMEOUT, || {
             ops.log().contains("the caller didn't wait")
         })
         .await;
     });
     drop(held);
-    wait_until("the volume", WAIT_TIMEOUT, || {
+    wait_until("the volume to be mounted", WAIT_TIMEOUT, || {
         stats(&ops, sandbox.id(), device.path()).is_ok()
     });
 }
 
 type Change = fn(&mut RuntimePublishVolumeRequest);
 
-/// What can't be carried out, the reason in the details, and how the message begins.
+/// Invalid changes of a request, each with the reason in the details and the start of the message.
 const INVALID: [(Change, &str, &str); 17] = [
     (
         |it| it.sandbox_id.clear(),
@@ -367,7 +367,7 @@ const INVALID: [(Change, &str, &str); 17] = [
         "INVALID_FIELD",
         "volume pv-1: mount_options: mount option password: looks like",
     ),
-    // What only the mount can tell.
+    // Mistakes that only the mount finds.
     (
         |it| it.mount_options = vec!["no-such-option=5".into()],
         "RUNTIME",
@@ -378,7 +378,7 @@ const INVALID: [(Change, &str, &str); 17] = [
         "RUNTIME",
         "volume pv-1: fsconfig(",
     ),
-    // More than a program can have as one argument, or a volume's entry can.
+    // Longer than one argument of a program, or than an entry, can be.
     (
         |it| it.mount_options = vec!["commit=5".into(); 9_000],
         "INVALID_FIELD",
@@ -392,24 +392,24 @@ const INVALID: [(Change, &str, &str); 17] = [
 ];
 
 #[test]
-fn invalid_requests() {
+fn invalid_requests_are_refused_and_change_nothing() {
     let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
     let ops = Ops::start(&node);
     let device = node.ext4();
     let sandbox = node.sandbox(POD);
     let target = node.target(POD, "pv-1");
     let before = node.records();
-    let right = publish_request(&sandbox, &target, &device);
+    let valid = publish_request(&sandbox, &target, &device);
     for (change, expected, start) in INVALID {
-        let mut request = right.clone();
+        let mut request = valid.clone();
         change(&mut request);
         let call = publish(&ops, request);
         assert_eq!(reason(&call), expected, "{call:?}");
-        let error = refused(call, InvalidArgument);
+        let error = expect_error(call, InvalidArgument);
         assert!(error.starts_with(start), "{error}");
         assert_eq!(node.records(), before);
     }
-    // Arguments of the runtime's: none is a flag of its own, or a path.
+    // They are passed to the runtime as arguments, and must not be taken for flags or paths.
     let traversal = format!("../sandboxes/{}", sandbox.id());
     for (odd, code, words) in [
         (
@@ -429,43 +429,43 @@ fn invalid_requests() {
             "volume pv-1: sandbox_id: it has a NUL byte",
         ),
     ] {
-        let mut request = right.clone();
+        let mut request = valid.clone();
         odd.clone_into(&mut request.sandbox_id);
-        let error = refused(publish(&ops, request), code);
+        let error = expect_error(publish(&ops, request), code);
         assert!(error.contains(words), "{error}");
         assert_eq!(node.records(), before);
     }
     let others = node.target("another-pod", "pv-1");
     let request = publish_request(&sandbox, &others, &device);
-    let error = refused(publish(&ops, request), InvalidArgument);
+    let error = expect_error(publish(&ops, request), InvalidArgument);
     let start = "volume pv-1: its target path is of pod another-pod";
     assert!(error.starts_with(start) && error.contains(POD), "{error}");
     assert_eq!(node.records(), before);
-    publish(&ops, right).unwrap();
+    publish(&ops, valid).unwrap();
 }
 
 #[test]
-fn volumes_of_others_are_not_found() {
+fn volumes_of_other_sandboxes_are_not_found() {
     let node = Node::trusted(Delegate::Runc, "sandbox = \"always\"");
     let ops = Ops::start(&node);
     let (device, other) = (node.ext4(), node.ext4());
-    let (sandbox, beside) = (node.sandbox(POD), node.sandbox("pod-b"));
+    let (sandbox, other_sandbox) = (node.sandbox(POD), node.sandbox("pod-b"));
     let target = node.target(POD, "pv-1");
     publish(&ops, publish_request(&sandbox, &target, &device)).unwrap();
     stats(&ops, sandbox.id(), device.path()).unwrap();
     for (sandbox, device) in [
-        (beside.id(), device.path()),
+        (other_sandbox.id(), device.path()),
         (sandbox.id(), other.path()),
         ("no-such-sandbox", device.path()),
     ] {
         let call = stats(&ops, sandbox, device);
         assert_eq!(reason(&call), "NOT_IN_SANDBOX");
-        let error = refused(call, NotFound);
+        let error = expect_error(call, NotFound);
         assert!(
             error.starts_with(&format!("sandbox {sandbox}: it has no volume")),
             "{error}"
         );
-        refused(expand(&ops, sandbox, device, 0), NotFound);
+        expect_error(expand(&ops, sandbox, device, 0), NotFound);
     }
     for (sandbox, device, start) in [
         ("", device.path(), "sandbox_id: it is required"),
@@ -485,10 +485,10 @@ fn volumes_of_others_are_not_found() {
             "host_volume_id: device \"/dev/no-such\": ENOENT",
         ),
     ] {
-        let error = refused(stats(&ops, sandbox, device), InvalidArgument);
+        let error = expect_error(stats(&ops, sandbox, device), InvalidArgument);
         assert!(error.starts_with(start), "{error}");
     }
-    let error = refused(
+    let error = expect_error(
         expand(&ops, sandbox.id(), device.path(), -1),
         InvalidArgument,
     );

@@ -1,5 +1,5 @@
-//! Calls that fail leave no file behind, whatever they fail at: the state directory is memory, and whoever has a
-//! socket can make any number of them.
+//! Failed calls leave no file behind, whatever the reason. The state directory is in memory, and a client can make any
+//! number of failing calls.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, POD, TestDir, mounts};
 use crate::storage::{publish, publish_request};
 
 #[test]
-fn a_call_that_fails_leaves_no_lock_and_no_record() {
+fn a_failed_call_leaves_no_lock_and_no_record() {
     let dir = TestDir::new();
     let root = dir.subdir("root");
     let settings = format!("match_roots = [{root:?}]\nsandbox = \"always\"");
@@ -49,7 +49,7 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
         let staged = ops.stage(stage_request_of(target, device, fstype));
         staged.expect_err(what);
         assert_no_trace(what);
-        // The command line, root's by hand, takes any target path.
+        // The command line, which root uses, accepts any target path.
         if device == null || device == absent || fstype == "vfat" {
             let _ = node.try_stage_as(fstype, target, device, &[]).failure();
             assert_no_trace(what);
@@ -68,7 +68,8 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
     let unknown = target("unknown");
     ops.stats(&unknown).expect_err("nothing is staged");
     ops.expand(&unknown, 0, 0).expect_err("nothing is staged");
-    ops.unstage(&unknown).expect("that is fine");
+    ops.unstage(&unknown)
+        .expect("unstaging an unknown volume succeeds");
     for verb in ["stats", "inspect"] {
         let _ = node.handler().crust(&[verb, utf8(&unknown)]).failure();
     }
@@ -79,15 +80,19 @@ fn a_call_that_fails_leaves_no_lock_and_no_record() {
     ops.stage(stage_request(&first, &device)).unwrap();
     let (records, locks) = (node.records(), node.volume_locks());
     assert_eq!(locks, [node.lock_file(&first)]);
-    // On a thread of its own, and without one.
+    // An existing target path is examined in a thread of its own, a missing one is not.
     for target in [target("second"), missing] {
         let full = ops.stage(stage_request(&target, &device));
-        full.expect_err("there is no room");
+        full.expect_err("max_staged is reached");
         let request = publish_request(&sandbox, &target, &device);
-        publish(&ops, request).expect_err("there is no room");
+        publish(&ops, request).expect_err("max_staged is reached");
     }
     assert_eq!(node.records(), records);
-    assert_eq!(node.volume_locks(), locks, "that of what is staged stays");
+    assert_eq!(
+        node.volume_locks(),
+        locks,
+        "only the lock of the staged volume"
+    );
     ops.unstage(&first).unwrap();
-    assert_no_trace("it was unstaged");
+    assert_no_trace("after the unstage");
 }

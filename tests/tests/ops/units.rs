@@ -1,4 +1,4 @@
-//! systemd's units for it, as `make install` installs them.
+//! The systemd units that `make install` installs.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,8 +10,8 @@ use runcrust_tests::container::end;
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, LoopDevice, Node, Ops, POD, Run, TestDir, binary};
 
-/// They, below a prefix of the test's.
-fn installed(dir: &TestDir) -> PathBuf {
+/// Installs the units below a prefix in `dir`, and returns the prefix.
+fn install(dir: &TestDir) -> PathBuf {
     let prefix = dir.join("prefix");
     fs::create_dir_all(prefix.join("bin")).unwrap();
     symlink(binary("crust_ops"), prefix.join("bin/crust_ops")).unwrap();
@@ -29,7 +29,7 @@ fn units(prefix: &Path) -> PathBuf {
     prefix.join("lib/systemd/system")
 }
 
-/// The values of a unit's key.
+/// Returns the values of a key in a unit file.
 fn values(unit: &Path, key: &str) -> Vec<String> {
     let text = fs::read_to_string(unit).unwrap().replace("\\\n", " ");
     let lines = text
@@ -39,9 +39,9 @@ fn values(unit: &Path, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn systemd_has_nothing_against_them() {
+fn systemd_accepts_the_units() {
     let dir = TestDir::new();
-    let prefix = installed(&dir);
+    let prefix = install(&dir);
     let mut names: Vec<String> = fs::read_dir(units(&prefix))
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -61,11 +61,11 @@ fn systemd_has_nothing_against_them() {
     assert_eq!(values(&service, "ExecStart"), [program]);
 }
 
-/// The defaults that the daemon has for itself.
+/// The paths are the defaults of the daemon itself.
 #[test]
-fn their_sockets_are_where_it_would_listen() {
+fn the_units_have_the_default_sockets() {
     let dir = TestDir::new();
-    let prefix = installed(&dir);
+    let prefix = install(&dir);
     let documented = include_str!("../../../docs/crust_ops.md");
     for (name, key) in [("crust_ops", "listen"), ("crust", "crust_listen")] {
         let unit = units(&prefix).join(format!("{name}.socket"));
@@ -78,11 +78,11 @@ fn their_sockets_are_where_it_would_listen() {
     }
 }
 
-/// Its programs are the runtime's, which mounts; so they are what it has to be tried with.
+/// The daemon starts the runtime, which mounts, so the test has to publish a volume.
 #[test]
-fn the_capabilities_that_they_leave_it_suffice() {
+fn the_capabilities_in_the_unit_suffice() {
     let node = Node::trusted(Delegate::Crun, "sandbox = \"always\"");
-    let unit = units(&installed(node.dir())).join("crust_ops.service");
+    let unit = units(&install(node.dir())).join("crust_ops.service");
     let left = values(&unit, "CapabilityBoundingSet").concat();
     let left = left.to_lowercase().replace("cap_", "");
     let left: Vec<&str> = left.split_whitespace().collect();
@@ -92,13 +92,13 @@ fn the_capabilities_that_they_leave_it_suffice() {
     let dropped: Vec<String> = others.map(|name| format!("-{name}")).collect();
     let ops = Ops::stopped(&node, "");
     let command = ops.command();
-    let mut lesser = Command::new("setpriv");
-    lesser
+    let mut limited = Command::new("setpriv");
+    limited
         .arg("--no-new-privs")
         .arg(format!("--bounding-set={}", dropped.join(",")))
         .arg(command.get_program())
         .args(command.get_args());
-    ops.spawn(lesser);
+    ops.spawn(limited);
 
     let device = LoopDevice::formatted(node.dir(), "xfs", 320);
     let sandbox = node.sandbox(POD);

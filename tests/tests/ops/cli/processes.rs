@@ -1,4 +1,4 @@
-//! How long it runs, and all that it leaves: no longer than somebody waits, and to nobody's harm.
+//! The processes of a `runtime-cli`: they end with the caller and the daemon, and a hung one only affects its volume.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use runcrust_tests::{LoopDevice, Node, Run, process, wait_until, wait_until_asyn
 use tonic::Code::DeadlineExceeded;
 
 use super::{ANSWER, Scene};
-use crate::{reason, refused};
+use crate::{expect_error, reason};
 
 #[test]
-fn a_client_that_hangs_up_ends_it() {
+fn a_client_that_disconnects_ends_the_program() {
     let scene = Scene::new("cli_timeout = 3600");
     scene.script("sleep 1000000 & sleep 1000000 & wait");
     scene.ops.block_on(async {
@@ -27,7 +27,10 @@ fn a_client_that_hangs_up_ends_it() {
             volume_target_path: utf8(&scene.target).to_owned(),
         };
         let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
+            scene.pid_file().exists()
+        })
+        .await;
         assert!(!process::in_group(scene.group()).is_empty());
         call.abort();
         let group = scene.group();
@@ -37,11 +40,11 @@ fn a_client_that_hangs_up_ends_it() {
         .await;
     });
     scene.script(&format!("echo '{ANSWER}'"));
-    scene.stats().expect("the volume isn't kept");
+    scene.stats().expect("the volume is available again");
 }
 
-/// A process that the kernel has can't be killed. The call ends all the same; of the next ones none
-/// adds another process, and other volumes don't mind.
+/// A process in an uninterruptible sleep cannot be killed. The call ends anyway, later calls for the volume start no
+/// further process, and other volumes are not affected.
 #[test]
 fn an_unkillable_runtime_cli_delays_no_other_call() {
     let scene = Scene::new("cli_timeout = 1");
@@ -55,26 +58,28 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
         "an earlier call for it",
     ];
     for words in words {
-        let error = refused(scene.stats(), DeadlineExceeded);
+        let error = expect_error(scene.stats(), DeadlineExceeded);
         assert!(
             error.starts_with("volume pv-1: ") && error.contains(words),
             "{error}"
         );
     }
-    assert_eq!(scene.children().len(), 1, "the one that hangs");
+    assert_eq!(scene.children().len(), 1, "only the hung one");
     scene
         .ops
         .stage(stage_request(&other, &scene.device))
         .unwrap();
     scene.ops.unstage(&other).unwrap();
     drop(frozen);
-    wait_until("its end", WAIT_TIMEOUT, || scene.children().is_empty());
+    wait_until("the program to end", WAIT_TIMEOUT, || {
+        scene.children().is_empty()
+    });
     scene.script(&format!("echo '{ANSWER}'"));
-    scene.stats().expect("the volume isn't kept");
+    scene.stats().expect("the volume is available again");
 }
 
-/// A file system that lets nobody write: who does is in the kernel's hands. It is mounted where the
-/// daemon sees it.
+/// A frozen file system (fsfreeze(8)) that the daemon sees. Writers to it sleep uninterruptibly. Dropping the value thaws
+/// and unmounts it.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -84,7 +89,7 @@ impl Frozen {
         let _ = Run::of(mount.arg(device.path()).arg(&at)).success();
         let frozen = Self(at);
         fs::write(frozen.file(), "").unwrap();
-        let _ = frozen.turn("--freeze").success();
+        let _ = frozen.fsfreeze("--freeze").success();
         frozen
     }
 
@@ -92,47 +97,55 @@ impl Frozen {
         self.0.join("file")
     }
 
-    fn turn(&self, how: &str) -> Run {
-        Run::of(Command::new("fsfreeze").arg(how).arg(&self.0))
+    fn fsfreeze(&self, action: &str) -> Run {
+        Run::of(Command::new("fsfreeze").arg(action).arg(&self.0))
     }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
-        let _ = self.turn("--unfreeze");
+        let _ = self.fsfreeze("--unfreeze");
         let _ = Run::of(Command::new("umount").arg("--lazy").arg(&self.0));
     }
 }
 
-/// Nor does a child that it leaves: its answer is one, and its volume waits for the child's end.
+/// The program answers and leaves an unkillable child. The answer counts, and further calls for its volume fail until
+/// the child has ended.
 #[test]
-fn what_it_leaves_in_the_kernels_hands_keeps_its_volume_alone() {
+fn an_unkillable_child_affects_one_volume_only() {
     let scene = Scene::new("cli_timeout = 4\nunstage_timeout = 4");
     let device = scene.node.ext4();
     let frozen = Frozen::new(&scene.node, &device);
-    let other = scene.second();
-    // Of the first volume alone.
+    let other = scene.stage_second();
+    // Only for the first volume.
     scene.script(&format!(
         "case $3 in *pv-1/*) setsid sh -c 'echo x > {}' >/dev/null 2>&1 & \
          until grep -q '^State:.*D' /proc/$!/status; do :; done; esac; echo '{ANSWER}'",
         utf8(&frozen.file())
     ));
-    scene.stats().expect("it has answered");
-    let error = refused(scene.stats(), DeadlineExceeded);
+    scene.stats().expect("an answer");
+    let error = expect_error(scene.stats(), DeadlineExceeded);
     assert!(error.contains("an earlier call for it"), "{error}");
     for _ in 0..3 {
-        scene.ops.stats(&other).expect("another volume's");
+        scene.ops.stats(&other).expect("a call for another volume");
     }
-    assert_eq!(scene.children().len(), 1, "the attendant of what hangs");
+    assert_eq!(
+        scene.children().len(),
+        1,
+        "only the attendant of the hung child"
+    );
     drop(frozen);
-    wait_until("its end", WAIT_TIMEOUT, || scene.children().is_empty());
+    wait_until("the program to end", WAIT_TIMEOUT, || {
+        scene.children().is_empty()
+    });
     scene.script(&format!("echo '{ANSWER}'"));
-    scene.stats().expect("the volume isn't kept");
+    scene.stats().expect("the volume is available again");
 }
 
-/// What was there before the daemon, and what others' programs leave while they run, is nobody's.
+/// A process that the daemon inherited at its start, and the helper of a running program, stay alive when another
+/// program ends.
 #[test]
-fn nobody_elses_process_is_ended() {
+fn processes_of_others_are_not_killed() {
     let scene = Scene::new("cli_timeout = 3600");
     scene.ops.kill();
     let daemon = scene.ops.command();
@@ -145,12 +158,12 @@ fn nobody_elses_process_is_ended() {
         .arg(daemon.get_program())
         .args(daemon.get_args());
     scene.ops.spawn(shell);
-    let other = scene.second();
+    let other = scene.stage_second();
     let [go, went, waits] = ["go", "went", "waits"].map(|name| scene.node.dir().join(name));
     for fifo in [&go, &went] {
         mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
     }
-    // The first volume's waits for a helper that has left it.
+    // The program of the first volume waits for a helper that has left its session.
     scene.script(&format!(
         "case $3 in *pv-1/*) (setsid sh -c 'read x < {go}; echo > {went}' &); echo > {waits}; read x < {went}; esac; echo '{ANSWER}'",
         go = utf8(&go),
@@ -162,8 +175,8 @@ fn nobody_elses_process_is_ended() {
         let request = |target: &Path| RuntimeGetVolumeStatsRequest {
             volume_target_path: utf8(target).to_owned(),
         };
-        let (mut first, asked) = (client.clone(), request(&scene.target));
-        let call = tokio::spawn(async move { first.runtime_get_volume_stats(asked).await });
+        let (mut first, first_request) = (client.clone(), request(&scene.target));
+        let call = tokio::spawn(async move { first.runtime_get_volume_stats(first_request).await });
         wait_until_async("the program to wait", WAIT_TIMEOUT, || waits.exists()).await;
         client
             .runtime_get_volume_stats(request(&other))
@@ -171,33 +184,33 @@ fn nobody_elses_process_is_ended() {
             .unwrap();
         assert!(!call.is_finished());
         fs::write(&go, "\n").unwrap();
-        call.await.unwrap().expect("its helper lives");
+        call.await.unwrap().expect("a helper that is alive");
     });
     let before: i32 = fs::read_to_string(before).unwrap().trim().parse().unwrap();
-    assert!(process::is_alive(before), "it isn't the daemon's");
+    assert!(process::is_alive(before), "the inherited process lives");
     process::kill_now(before);
 }
 
 #[test]
-fn a_callers_deadline_is_told_as_one() {
+fn a_callers_deadline_is_reported_as_such() {
     let scene = Scene::new("cli_timeout = 3600");
     scene.script("exec sleep 1000000");
     let mut request = tonic::Request::new(RuntimeGetVolumeStatsRequest {
         volume_target_path: utf8(&scene.target).to_owned(),
     });
-    // The client's own clock is this one's elder by a moment.
+    // The client's own deadline is slightly later than the one that it sends.
     request.set_timeout(Duration::from_secs(2));
     let call = scene
         .ops
         .call(|mut client| async move { client.runtime_get_volume_stats(request).await });
     assert_eq!(reason(&call), "DEADLINE");
-    refused(call, DeadlineExceeded);
+    expect_error(call, DeadlineExceeded);
     scene.assert_none_left();
 }
 
-/// Its attendant sees to that.
+/// The attendant of the program ends it.
 #[test]
-fn it_does_not_outlive_a_daemon_that_is_killed() {
+fn the_program_does_not_outlive_a_killed_daemon() {
     let scene = Scene::new("cli_timeout = 3600");
     scene.script("setsid sleep 1000000 & sleep 1000000 & wait");
     let attendants = scene.ops.block_on(async {
@@ -205,23 +218,26 @@ fn it_does_not_outlive_a_daemon_that_is_killed() {
         let volume_target_path = utf8(&scene.target).to_owned();
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
         let call = tokio::spawn(async move { client.runtime_get_volume_stats(request).await });
-        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
+            scene.pid_file().exists()
+        })
+        .await;
         let attendants = scene.children();
         scene.ops.kill();
         let _ = call.await.unwrap().unwrap_err();
         attendants
     });
     assert_eq!(attendants.len(), 1);
-    // It ends when all below it have.
+    // The attendant ends after all processes below it.
     wait_until("the attendant to end", WAIT_TIMEOUT, || {
         !process::is_alive(attendants[0])
     });
     assert_eq!(process::in_group(scene.group()), <[i32; 0]>::default());
 }
 
-/// Others' calls go on meanwhile.
+/// Calls for other volumes are answered in the meantime.
 #[test]
-fn one_volume_that_hangs_holds_up_no_other() {
+fn a_hung_program_does_not_delay_other_volumes() {
     let scene = Scene::new("cli_timeout = 3600");
     scene.script("exec sleep 1000000");
     let (other, device) = (scene.node.target("pod-a", "pv-2"), scene.node.ext4());
@@ -231,14 +247,17 @@ fn one_volume_that_hangs_holds_up_no_other() {
         let request = RuntimeGetVolumeStatsRequest { volume_target_path };
         let mut hanging = client.clone();
         let call = tokio::spawn(async move { hanging.runtime_get_volume_stats(request).await });
-        wait_until_async("the program to run", WAIT_TIMEOUT, || scene.told().exists()).await;
+        wait_until_async("the program to run", WAIT_TIMEOUT, || {
+            scene.pid_file().exists()
+        })
+        .await;
         let request = stage_request(&other, &device);
         client.runtime_stage_volume(request).await.unwrap();
-        let again = stage_request(&scene.target, &scene.device);
+        let repeated = stage_request(&scene.target, &scene.device);
         client
-            .runtime_stage_volume(again)
+            .runtime_stage_volume(repeated)
             .await
-            .expect("the volume itself can be staged too");
+            .expect("a stage of the same volume");
         assert!(!call.is_finished());
         call.abort();
         let group = scene.group();
