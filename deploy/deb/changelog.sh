@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints CHANGELOG.md as Debian's changelog:
+# Prints CHANGELOG.md in the format of Debian's changelog:
 #
 #   sh deploy/deb/changelog.sh PACKAGE REVISION MAINTAINER
 set -eu
@@ -7,8 +7,8 @@ set -eu
 package=$1 revision=$2 maintainer=$3
 released=$(sed -n '/^## \[[0-9]/,$p' "$(dirname "$0")/../../CHANGELOG.md")
 
-# An entry ends with who made it and when, which its first line says here.
-signed() {
+# Prints the end of an entry, the maintainer and the date. In CHANGELOG.md the date is in the first line of the entry.
+end_entry() {
     printf '\n -- %s  %s\n' "$maintainer" "$date"
 }
 date=
@@ -16,7 +16,7 @@ while IFS= read -r line; do
     case $line in
     '## '*)
         if [ -n "$date" ]; then
-            signed
+            end_entry
             echo
         fi
         version=${line#*\[}
@@ -30,4 +30,4 @@ while IFS= read -r line; do
 done <<EOF
 $released
 EOF
-signed
+end_entry

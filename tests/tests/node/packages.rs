@@ -94,7 +94,7 @@ on_each_delegate! {
         let _put_back = put_back();
         let remove = ["--remove", "crust-ops", "runcrust"];
         let removal = Run::of(Command::new("dpkg").args(remove)).failure();
-        removal.assert_contains(&["pv-1", "hint: see to that; then runcrust uninstall all"]);
+        removal.assert_contains(&["pv-1", "hint: resolve this, then run runcrust uninstall all"]);
         for program in ["runcrust", "crust-mount-hook", "crust_ops"] {
             assert!(Path::new("/usr/bin").join(program).exists(), "{program}");
         }
