@@ -1,10 +1,11 @@
 #!/bin/sh
-# Makes what is released, with its SHA256SUMS:
+# Builds the files of a release, with their SHA256SUMS:
 #
 #   sh deploy/dist.sh TREE LICENSES PACKAGES NAME OUT
 #
-# TREE is what `make install` made below its PREFIX, LICENSES a file with those of what is linked in,
-# PACKAGES the directory of the Debian packages. NAME is the archive's, and its only directory's.
+# TREE is what `make install` installed below its PREFIX, LICENSES a file with the licences of the crates that are
+# linked in, and PACKAGES the directory of the Debian packages. NAME is the name of the archive, and of the directory in
+# it.
 set -eu
 
 tree=$1 licenses=$2 packages=$3 name=$4 out=$5
@@ -20,7 +21,7 @@ trap 'exit 1' HUP INT TERM
 cp --recursive "$tree" "$scratch/$name"
 cp "$root/LICENSE" "$root/README.md" "$root/CHANGELOG.md" "$scratch/$name"
 cp "$licenses" "$scratch/$name/THIRD-PARTY-LICENSES"
-# What README.md leads to; `etc` is an example, and goes nowhere by itself.
+# The files that README.md links to. `etc` has examples, which are not installed.
 mkdir -p "$scratch/$name/deploy" "$scratch/$name/crates/proto"
 cp -R "$root/deploy/etc" "$root/deploy/kubernetes" "$scratch/$name/deploy"
 cp -R "$root/docs" "$scratch/$name"

@@ -1,13 +1,13 @@
 #!/bin/sh
-# Builds an image from static programs, without a registry of images:
+# Builds a container image from static programs, without a registry:
 #
 #   sh deploy/image/build.sh IMAGE DIRECTORY VERSION ARCHIVE
 #
-# IMAGE is `runcrust` (the DaemonSet's, the same from the same programs) or `crust-csi`. The directory of that name
-# has its Containerfile and context.sh, which fills the context from the programs in DIRECTORY.
+# IMAGE is `runcrust` or `crust-csi`. The directory of that name has the Containerfile, and context.sh, which fills the
+# build context with programs from DIRECTORY. The same programs give the same image of `runcrust`.
 #
-# ARCHIVE is what `podman load`, `docker load` and `ctr --namespace k8s.io images import` take; the
-# image in it is localhost/IMAGE:VERSION.
+# ARCHIVE contains the image localhost/IMAGE:VERSION, for `podman load`, `docker load`, or
+# `ctr --namespace k8s.io images import`.
 set -eu
 
 image=$1 programs=$2 version=$3 archive=$4
@@ -15,7 +15,7 @@ parts=$(dirname "$0")/$image
 
 mkdir -p "$(dirname "$archive")"
 rm -f "$archive"
-# Storage of its own: nothing of the user's is touched, and nothing is left.
+# With a storage of its own, so that the user's images are not changed, and nothing is left.
 scratch=$(mktemp --directory "$archive.XXXXXX")
 trap 'rm -rf --one-file-system "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM

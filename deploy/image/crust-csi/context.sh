@@ -1,13 +1,14 @@
 #!/bin/sh
-# Fills the context of crust-csi's image, with Debian's packages as this host's apt knows them:
-# sh context.sh PROGRAMS CONTEXT
+# Fills the build context of crust-csi's image, with Debian packages from the archives of this host's apt:
+#
+#   sh context.sh PROGRAMS CONTEXT
 set -eu
 
 here=$(dirname "$0")
-# What crust-csi runs: blkid and fsck, and each file system's own.
+# The programs that crust-csi runs: blkid and fsck, and those of each file system.
 packages=util-linux,e2fsprogs,xfsprogs,btrfs-progs
 
-# Without a package manager: the image is built anew, and not changed.
+# Without a package manager, because an image is rebuilt instead of being changed.
 sh "$here/../../../vm-image/debian.sh" "$2/debian.tar" host "$packages" \
     --format=tar --variant=essential \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \

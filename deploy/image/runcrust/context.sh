@@ -1,5 +1,7 @@
 #!/bin/sh
-# Fills the context of the DaemonSet's image: sh context.sh PROGRAMS CONTEXT
+# Fills the build context of the image of runcrust's DaemonSet:
+#
+#   sh context.sh PROGRAMS CONTEXT
 set -eu
 
 for program in runcrust crust-mount-hook crust_ops; do
