@@ -1,11 +1,11 @@
-// mount DEVICE TYPE: makes a superblock and a mount of it that is attached nowhere, which goes as this ends.
+// mount DEVICE TYPE: creates a superblock and a detached mount of it. Both end with this process.
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// <linux/mount.h>, which musl doesn't come with.
+// From <linux/mount.h>, which musl does not have.
 #define FSOPEN_CLOEXEC 1
 #define FSCONFIG_SET_STRING 1
 #define FSCONFIG_CMD_CREATE 6

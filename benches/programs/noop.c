@@ -1,2 +1,2 @@
-// A delegate that does nothing: what is started before it is all that is measured.
+// A delegate that does nothing, so that only the wrapper before it is measured.
 int main(void) { return 0; }

@@ -1,4 +1,4 @@
-// The least that a wrapper can do: it becomes the delegate, with the arguments that it was given.
+// The smallest wrapper: it only executes the delegate, with the arguments that it got.
 #include <stdio.h>
 #include <unistd.h>
 

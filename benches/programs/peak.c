@@ -1,8 +1,9 @@
-// peak PROGRAM ARGUMENT...: the peak resident set, in kB, of a program that becomes another one, just before it
-// does.
+// peak PROGRAM ARGUMENT...: runs a program until it executes another one, and prints its peak resident set at that
+// moment, in kB.
 //
-// wait4's ru_maxrss would be the largest of three: of the parent's pages, which a vfork lends, of the
-// program's, and of what it became. So it is stopped at the entry of its own execve(2), and /proc says.
+// ru_maxrss of wait4(2) would be the largest of three peaks: that of the parent, whose pages a vfork shares, that of the
+// program, and that of the program that it executes. So the program is stopped at the entry of its own execve(2), and
+// its peak is read from /proc.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
@@ -59,7 +60,7 @@ int main(int argc, char **argv) {
             fail("ptrace");
         }
         if (waitpid(pid, &state, 0) != pid || WIFEXITED(state) || WIFSIGNALED(state)) {
-            fputs("peak: it became nothing\n", stderr);
+            fputs("peak: the program ended before it executed another one\n", stderr);
             return 1;
         }
         if (state >> 8 == (SIGTRAP | PTRACE_EVENT_EXEC << 8)) {

@@ -1,5 +1,5 @@
-// rewrite FILE: writes a file anew with the bytes that it has: read, write, fsync, rename. Whoever changes a
-// config and doesn't leave half of one does that at least.
+// rewrite FILE: replaces a file with a copy of itself: read, write, fsync, rename. Every program that changes a config
+// and never leaves a partial one does at least this.
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

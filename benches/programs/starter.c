@@ -1,7 +1,7 @@
-// starter COUNT PROGRAM ARGUMENT...: starts a program so many times, one after the other, and prints the
-// nanoseconds from before each start until its end was seen.
+// starter COUNT PROGRAM ARGUMENT...: runs a program COUNT times, one after the other. For each run it prints the
+// nanoseconds from before the start until the end of the program was noticed.
 //
-// It is small and starts by vfork, so that the parent's pages, which a fork would copy, have no part in it.
+// It is small and starts programs with vfork, because a fork would copy the page tables of the parent.
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <spawn.h>
@@ -19,15 +19,15 @@ static long long now(void) {
     return t.tv_sec * 1000000000LL + t.tv_nsec;
 }
 
-// A stream of our own, and nothing in its place for those that are started.
-static FILE *kept(int stream) {
-    int own = fcntl(stream, F_DUPFD_CLOEXEC, 10);
+// Moves a stream to a descriptor that started programs don't inherit, and opens /dev/null in its place.
+static FILE *move_stream(int stream) {
+    int moved = fcntl(stream, F_DUPFD_CLOEXEC, 10);
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
-    if (own < 0 || null < 0 || dup2(null, stream) < 0) {
+    if (moved < 0 || null < 0 || dup2(null, stream) < 0) {
         return NULL;
     }
     close(null);
-    return fdopen(own, "w");
+    return fdopen(moved, "w");
 }
 
 int main(int argc, char **argv) {
@@ -36,8 +36,9 @@ int main(int argc, char **argv) {
         fputs("usage: starter COUNT PROGRAM ARGUMENT...\n", stderr);
         return 64;
     }
-    // A container that was created keeps what it inherited: not the pipes that are read until their end.
-    FILE *out = kept(STDOUT_FILENO), *err = kept(STDERR_FILENO);
+    // A created container keeps the descriptors that it inherits. If it inherited these pipes, their reader would wait
+    // for the end of the container.
+    FILE *out = move_stream(STDOUT_FILENO), *err = move_stream(STDERR_FILENO);
     if (!out || !err) {
         perror("starter");
         return 1;

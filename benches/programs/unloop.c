@@ -1,9 +1,9 @@
-// unloop /dev/loopN...: takes loop devices that show nothing off the machine, where losetup leaves them.
+// unloop /dev/loopN...: removes detached loop devices from the kernel. losetup only detaches them.
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
 
-// <linux/loop.h>, which musl doesn't come with.
+// From <linux/loop.h>, which musl does not have.
 #define LOOP_CTL_REMOVE 0x4C81
 
 int main(int argc, char **argv) {
@@ -14,7 +14,7 @@ int main(int argc, char **argv) {
     }
     for (int i = 1; i < argc; i++) {
         int number;
-        // Somebody else may have it by now.
+        // Fails if another program has attached the device again.
         if (sscanf(argv[i], "/dev/loop%d", &number) != 1 || ioctl(control, LOOP_CTL_REMOVE, number) < 0) {
             perror(argv[i]);
         }
