@@ -1,5 +1,5 @@
-//! What runcrust may cost, above all where it has nothing to do, counted in system calls and instructions: no clock
-//! is as steady. `make bench` has the times.
+//! Limits on what runcrust costs, above all when there is nothing to do. They count system calls and instructions, which
+//! are steadier than time. `make bench` measures time.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -7,30 +7,30 @@ use std::path::Path;
 
 use runcrust_tests::{Bundle, Delegate, Node, Run, StagedVolume, binary, on_each_delegate, steps};
 
-use crate::strace::{Part, Trace};
+use crate::traced_calls::{Trace, TracedCalls};
 
-/// System calls of a start: the C library's and Rust's start-up, the configuration with the way to it, the delegate
+/// System calls of a start: the start-up of the C library and of Rust, reading the configuration, and finding the delegate
 /// and the program itself.
 const START: usize = 32;
-/// A create's own: the config, the way to the crust directory.
+/// Further calls of a create: reading the config, and opening the crust directory.
 const CREATE: usize = 20;
-/// Of a pod that mounts much.
+/// The number of mounts of a large pod.
 const MOUNTS: usize = 30;
 
-/// A volume's: two locks, the records, the device, the mount, the rewrite; and the slaves by which copies
-/// of its mounts on the host are known.
+/// Further calls for a volume: two locks, the records, the device, the mount, the rewrite, and the slave mounts that show
+/// copies of the volume's mounts on the host.
 const VOLUME: usize = 309;
 
-/// Instructions of a call that is handed on, and of a create with 30 mounts and 48 KB of environment.
+/// Instructions of a call that is passed through, and of a create with 30 mounts and 48 KB of environment.
 const INSTRUCTIONS: u64 = 120_000;
-const INSTRUCTIONS_OF_A_CREATE: u64 = 1_350_000;
-/// Of a create of a small container with a volume, and of looking at other tests' loop devices.
-const INSTRUCTIONS_OF_A_MATCH: u64 = 1_675_000;
+const CREATE_INSTRUCTIONS: u64 = 1_350_000;
+/// Instructions of a create of a small container with a volume, including probes of other tests' loop devices.
+const VOLUME_INSTRUCTIONS: u64 = 1_675_000;
 
-/// Bytes of the programs that start with every container. They are the same on every machine with this compiler.
+/// Maximum sizes in bytes of the programs that start with every container. They depend only on the compiler.
 const SIZES: [(&str, u64); 2] = [("runcrust", 3_200_000), ("crust-mount-hook", 1_570_000)];
 
-/// A bundle with many mounts, each from a directory of its own, as a pod's volumes are.
+/// Returns a bundle with many mounts, each of another directory, like the volumes of a pod.
 fn bundle(node: &Node, sources: &Path) -> Bundle {
     let mut bundle = Bundle::plain(node.dir());
     for number in 0..MOUNTS {
@@ -41,8 +41,8 @@ fn bundle(node: &Node, sources: &Path) -> Bundle {
     bundle
 }
 
-/// The calls up to the delegate of a create.
-fn create(node: &Node, bundle: Bundle) -> Part {
+/// Creates a container, and returns the system calls up to the exec of the delegate.
+fn create(node: &Node, bundle: Bundle) -> TracedCalls {
     let container = node.container(&bundle.write());
     let trace = Trace::in_directory(node.dir().path());
     let _ = container
@@ -51,8 +51,7 @@ fn create(node: &Node, bundle: Bundle) -> Part {
     trace.part().0
 }
 
-/// Entries of other pods' volumes, and the index without which each would be looked up; only that they are
-/// there matters.
+/// Creates empty entries, as for other pods' volumes, and the index without which each entry would be looked up.
 fn stage_others(node: &Node, volumes: usize) {
     let root = node.handler().crust_root();
     fs::create_dir_all(&root).unwrap();
@@ -71,7 +70,7 @@ fn stage_others(node: &Node, volumes: usize) {
 }
 
 on_each_delegate! {
-    fn a_command_that_is_handed_on_costs_its_start(delegate: Delegate) {
+    fn passing_through_a_command_costs_only_the_start(delegate: Delegate) {
         let node = Node::new(delegate);
         let container = node.container(&Bundle::plain(node.dir()).write());
         let trace = Trace::in_directory(node.dir().path());
@@ -80,7 +79,7 @@ on_each_delegate! {
         assert!(part.count() <= START, "{part:#?}");
     }
 
-    fn a_configured_kind_costs_no_call(delegate: Delegate) {
+    fn configuring_delegate_kind_costs_no_call(delegate: Delegate) {
         let kind = format!("delegate_kind = \"{delegate}\"");
         let costs = ["", &kind].map(|extra| {
             let node = Node::with(delegate, extra);
@@ -89,7 +88,7 @@ on_each_delegate! {
         assert_eq!(costs[0], costs[1]);
     }
 
-    fn where_nothing_is_staged_nothing_is_looked_up(delegate: Delegate) {
+    fn nothing_is_looked_up_if_nothing_is_staged(delegate: Delegate) {
         let node = Node::new(delegate);
         stage_others(&node, 0);
         let part = create(&node, bundle(&node, &node.dir().subdir("sources")));
@@ -97,7 +96,7 @@ on_each_delegate! {
         assert!(part.count() <= START + CREATE + 2 * MOUNTS, "{part:#?}");
     }
 
-    fn a_create_costs_three_calls_a_mount_however_much_is_staged(delegate: Delegate) {
+    fn a_mount_costs_three_calls_however_many_are_staged(delegate: Delegate) {
         let costs = [1, 2000].map(|volumes| {
             let node = Node::new(delegate);
             stage_others(&node, volumes);
@@ -109,15 +108,15 @@ on_each_delegate! {
         assert_eq!(costs[0], costs[1]);
     }
 
-    fn a_volume_costs_no_more_than_its_mount_and_its_records(delegate: Delegate) {
+    fn the_calls_for_a_volume_are_limited(delegate: Delegate) {
         let volume = StagedVolume::on(Node::on_root_mount(delegate), &[]);
         let bundle = bundle(&volume, &volume.dir().subdir("sources")).bind(&volume.target, "/data", &[]);
         let part = create(&volume, bundle);
-        // Other tests' loop devices are looked at, too.
-        let neighbours = ["/sys/dev/block/", "/dev/loop"].map(|text| part.that_name(text).count());
+        // The loop devices of other tests are probed, too.
+        let neighbours = ["/sys/dev/block/", "/dev/loop"].map(|text| part.containing(text).count());
         let count = part.count() - neighbours.iter().sum::<usize>();
         assert!(count <= START + CREATE + 3 * MOUNTS + VOLUME, "{count} {part:#?}");
-        // Once to find the volume, and once under its lock.
+        // Once to match the volume, and once under its lock.
         assert_eq!(part.opened("mountInfo.json"), 2, "{part:#?}");
     }
 
@@ -125,7 +124,7 @@ on_each_delegate! {
         let node = Node::on_root_mount(delegate);
         let (one, two) = (node.ext4(), node.ext4());
         let targets = [node.stage("a-pod", "pv-1", &one, &[]), node.stage("a-pod", "pv-2", &two, &[])];
-        // What comes after the first volume is looked up by the plan alone.
+        // Mounts after the first volume are looked up by the plan alone.
         let plain = node.dir().subdir("plain");
         let mut bundle = Bundle::plain(node.dir()).bind(&plain, "/before", &[]);
         for (target, place) in targets.iter().zip(["/one", "/two"]) {
@@ -144,7 +143,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn pass_through_takes_few_instructions_and_reading_too() {
+fn passing_through_and_planning_takes_few_instructions() {
     let node = Node::new(Delegate::Crun);
     stage_others(&node, 1);
     let plain = node.container(&Bundle::plain(node.dir()).write());
@@ -163,10 +162,10 @@ fn pass_through_takes_few_instructions_and_reading_too() {
     let container = node.container(&large.write());
     let create = container.create_command();
     let count = steps::count_instructions(&create, |create| container.spawn(create));
-    assert!(count <= INSTRUCTIONS_OF_A_CREATE, "{count}");
+    assert!(count <= CREATE_INSTRUCTIONS, "{count}");
 }
 
-/// Of a small config: each instruction is a step of a tracer's, which takes its time.
+/// The config is small, because a tracer executes each instruction as a single step.
 #[test]
 fn a_create_with_a_volume_takes_few_instructions() {
     let volume = StagedVolume::new(Delegate::Crun);
@@ -174,11 +173,11 @@ fn a_create_with_a_volume_takes_few_instructions() {
     let container = volume.container(&bundle.write());
     let create = container.create_command();
     let count = steps::count_instructions(&create, |create| container.spawn(create));
-    assert!(count <= INSTRUCTIONS_OF_A_MATCH, "{count}");
+    assert!(count <= VOLUME_INSTRUCTIONS, "{count}");
 }
 
 #[test]
-fn what_starts_with_every_container_is_small() {
+fn programs_that_start_with_every_container_are_small() {
     for (program, most) in SIZES {
         let size = fs::metadata(binary(program)).unwrap().len();
         assert!(size <= most, "{program}: {size}");

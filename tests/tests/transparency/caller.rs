@@ -1,33 +1,34 @@
-//! A program that calls both twins' runtimes.
+//! A program that calls the runtimes of both twins.
 
 use crate::twin::{Answer, Call};
 use crate::twins::Twins;
 
-/// A program that calls a runtime, with the same global flags each time.
+/// A program that calls both runtimes, with the same global flags each time.
 pub(crate) struct Caller<'a> {
     pub(crate) twins: &'a Twins,
     pub(crate) globals: &'a str,
 }
 
 impl Caller<'_> {
+    /// Calls both runtimes and asserts that they answer the same.
     #[track_caller]
-    pub(crate) fn says(&self, line: &str) -> Answer {
-        self.gives("", line)
+    pub(crate) fn call(&self, line: &str) -> Answer {
+        self.call_with_stdin("", line)
     }
 
     #[track_caller]
-    pub(crate) fn gives(&self, stdin: &str, line: &str) -> Answer {
+    pub(crate) fn call_with_stdin(&self, stdin: &str, line: &str) -> Answer {
         let line = format!("{} {line}", self.globals);
-        self.twins.same_call(Call {
+        self.twins.assert_same_call(Call {
             line: &line,
             stdin,
             ..Call::default()
         })
     }
 
-    /// runc 1.1.5 gives up to freeze processes that get no time on a busy machine.
+    /// Retries a call until it succeeds: runc 1.1.5 fails to freeze processes that get no CPU time on a busy machine.
     #[track_caller]
-    pub(crate) fn says_at_last(&self, line: &str) -> Answer {
+    pub(crate) fn call_until_success(&self, line: &str) -> Answer {
         let line = format!("{} {line}", self.globals);
         let worked = self.twins.both().map(|twin| {
             let calls = (0..20).map(|_| {
@@ -38,15 +39,15 @@ impl Caller<'_> {
             });
             calls.into_iter().find(|answer| answer.status.success())
         });
-        let [theirs, ours] = worked.map(|answer| answer.expect("one of twenty works"));
+        let [theirs, ours] = worked.map(|answer| answer.expect("a success in twenty attempts"));
         assert_eq!(theirs, ours, "{line}");
         ours
     }
 
-    /// Both fail. With a volume, and where the delegate doesn't know the options either, runcrust
-    /// has words of its own.
+    /// Asserts that both calls fail, each with its own message. With a volume, and with options that the delegate does
+    /// not know either, the message is runcrust's.
     #[track_caller]
-    pub(crate) fn is_refused(&self, line: &str) {
+    pub(crate) fn assert_refused(&self, line: &str) {
         let line = format!("{} {line}", self.globals);
         let [theirs, ours] = self.twins.answers(&line);
         assert!(!theirs.status.success(), "{theirs:#?} {ours:#?}");

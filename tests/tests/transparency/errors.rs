@@ -1,5 +1,5 @@
-//! Errors of runcrust's own, before there is a delegate: told where the delegate would tell its
-//! own, in the same form, whatever the caller has opened or closed.
+//! runcrust's own errors before the delegate runs: they go where the delegate's errors go, in the same form, whichever
+//! descriptors the caller has open.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::twin::masked;
 
-/// A bundle that runcrust refuses, and that the delegate wouldn't like either.
+/// A node, and a bundle that both runcrust and the delegate refuse.
 struct Refused {
     node: Node,
     bundle: Bundle,
@@ -31,7 +31,7 @@ impl Refused {
         self.node.dir().join("log")
     }
 
-    /// A create of it by a shell, which first does this. `LOG` is the log's path.
+    /// Creates the container by a shell that first runs `shell`. `LOG` in `globals` is the path of the log.
     fn create(&self, runtime: &Runtime, shell: &str, globals: &str) -> Run {
         let mut command = Command::new("/bin/sh");
         command.args(["-ec", &format!("{shell}\nexec \"$0\" \"$@\"")]);
@@ -54,13 +54,13 @@ impl Refused {
         run
     }
 
-    /// The sentence, which has to be on stderr too.
+    /// Asserts that the log has one error line, that standard error is empty or has the same message, and removes the log.
     #[track_caller]
-    fn json_line(&self, stderr: &str) -> String {
+    fn take_log_line(&self, stderr: &str) {
         let text = fs::read_to_string(self.log()).expect("a log");
         let lines = parse_log(&text);
         let [line] = lines.as_slice() else {
-            panic!("one entry: {text}");
+            panic!("not one entry: {text}");
         };
         assert_eq!(text.lines().count(), 1, "{text}");
         assert_eq!(line.level, "error");
@@ -70,21 +70,20 @@ impl Refused {
             "{stderr}"
         );
         fs::remove_file(self.log()).unwrap();
-        line.msg.clone()
     }
 }
 
 const JSON: &str = "--log LOG --log-format json";
 
 on_each_delegate! {
-    fn in_a_json_log_an_error_is_one_line_as_the_delegates_own(delegate: Delegate) {
+    fn in_a_json_log_an_error_is_one_line(delegate: Delegate) {
         let refused = Refused::new(delegate);
         for globals in [JSON, "--log=LOG --log-format=json --debug", "--log-format json --log LOG"] {
             let run = refused.refused("", globals);
-            let _ = refused.json_line(&run.stderr);
+            refused.take_log_line(&run.stderr);
             assert_ne!(run.stderr, "");
         }
-        // The delegate has the same keys, and appends too.
+        // The delegate writes the same keys, and appends to the log, too.
         let theirs = refused.create(&Runtime::bare(delegate), "", JSON).failure();
         let _ = refused.refused("", JSON);
         let lines = parse_log(&fs::read_to_string(refused.log()).unwrap());
@@ -92,7 +91,7 @@ on_each_delegate! {
         assert!(lines.iter().all(|line| line.level == "error"), "{lines:?}");
     }
 
-    fn in_a_text_log_an_error_has_the_form_of_the_delegates_own(delegate: Delegate) {
+    fn in_a_text_log_an_error_has_the_delegates_form(delegate: Delegate) {
         let refused = Refused::new(delegate);
         for globals in ["--log LOG", "--log LOG --log-format text"] {
             let form = |runtime: &Runtime| {
@@ -113,7 +112,7 @@ on_each_delegate! {
         }
     }
 
-    fn without_a_log_an_error_is_one_sentence_on_stderr(delegate: Delegate) {
+    fn without_a_log_an_error_is_one_line_on_stderr(delegate: Delegate) {
         let refused = Refused::new(delegate);
         for globals in ["", "--log-format json", "--log-format=text", "--debug"] {
             let run = refused.refused("", globals);
@@ -122,7 +121,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_log_that_cannot_be_written_leaves_stderr(delegate: Delegate) {
+    fn if_the_log_cannot_be_written_the_error_is_on_stderr(delegate: Delegate) {
         let refused = Refused::new(delegate);
         let expected = refused.refused("", "").stderr;
         for log in ["/no/such/directory/log", "/dev/full", "/", "/proc/version"] {
@@ -131,8 +130,8 @@ on_each_delegate! {
         }
     }
 
-    /// containerd opens a sandbox's streams as `/dev/null`, read-only.
-    fn with_no_stderr_to_write_to_an_error_is_in_the_log(delegate: Delegate) {
+    /// containerd opens a sandbox's standard streams as `/dev/null`, read-only.
+    fn if_stderr_cannot_be_written_the_error_is_in_the_log(delegate: Delegate) {
         let refused = Refused::new(delegate);
         for shell in [
             "exec </dev/null >/dev/null 2</dev/null",
@@ -145,23 +144,23 @@ on_each_delegate! {
             "trap '' PIPE; exec 2</dev/null",
         ] {
             let run = refused.refused(shell, JSON);
-            let _ = refused.json_line(&run.stderr);
-            // Without a log there is nowhere to tell it: the status is left.
+            refused.take_log_line(&run.stderr);
+            // Without a log only the exit status reports the error.
             let _ = refused.refused(shell, "");
             assert!(!refused.log().exists());
         }
     }
 
-    fn a_reader_of_stderr_that_has_gone_kills_nobody(delegate: Delegate) {
+    fn a_closed_stderr_pipe_does_not_kill_a_refused_create(delegate: Delegate) {
         let refused = Refused::new(delegate);
         let pipe = refused.node.dir().join("pipe");
-        // A pipe whose only reader is closed again.
+        // A pipe whose only reader has been closed.
         let shell = format!("mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}");
         let run = refused.refused(&shell, JSON);
-        let _ = refused.json_line(&run.stderr);
+        refused.take_log_line(&run.stderr);
     }
 
-    fn nor_one_whose_command_cannot_be_handed_on(delegate: Delegate) {
+    fn a_closed_stderr_pipe_does_not_kill_a_failing_exec(delegate: Delegate) {
         let refused = Refused::new(delegate);
         let name = delegate.program();
         let program = refused.node.dir().join(name.file_name().unwrap());
@@ -178,7 +177,7 @@ on_each_delegate! {
         assert_eq!(run.status.code(), Some(1), "{run}");
     }
 
-    fn a_configuration_that_is_wrong_is_told_in_the_callers_log(delegate: Delegate) {
+    fn an_invalid_configuration_is_reported_in_the_callers_log(delegate: Delegate) {
         let refused = Refused::new(delegate);
         refused.node.handler().reconfigure("unstagd = \"pass\"");
         let run = refused.refused("", JSON);

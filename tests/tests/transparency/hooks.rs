@@ -1,4 +1,4 @@
-//! Other people's hooks and annotations in the config of a container with a volume.
+//! Hooks and annotations of others in the config of a container with a volume.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ const KINDS: [&str; 6] = [
     "poststop",
 ];
 
-/// Where a bundle's hooks write. A `startContainer` hook runs in the container.
-fn orders(bundle: &Path) -> [PathBuf; 2] {
+/// Returns the files that a bundle's hooks write to. A `startContainer` hook runs in the container.
+fn hook_outputs(bundle: &Path) -> [PathBuf; 2] {
     [bundle.join("order"), bundle.join("rootfs/order")]
 }
 
-/// A hook that writes down its name, one variable of its environment, and its state; and then runs
-/// a command, in which `NAME` is its name.
+/// Returns a hook that appends its name, one variable of its environment, and its state to a file, and then runs a
+/// command, in which `NAME` is replaced by the hook's name.
 fn hook(bundle: &Bundle, kind: &str, name: &str, command: &str) -> Value {
-    let [outside, _] = orders(bundle.path());
+    let [outside, _] = hook_outputs(bundle.path());
     let (file, command) = match kind {
         "startContainer" => (Path::new("/order"), String::new()),
         _ => (outside.as_path(), command.replace("NAME", name)),
@@ -41,11 +41,11 @@ fn hook(bundle: &Bundle, kind: &str, name: &str, command: &str) -> Value {
     })
 }
 
-/// Two hooks of each kind, annotations, and a field that nobody knows.
-fn with_other_peoples(bundle: Bundle, command: &str) -> Bundle {
+/// Adds two hooks of each kind, annotations, and an unknown field.
+fn with_foreign_hooks(bundle: Bundle, command: &str) -> Bundle {
     let mut bundle = bundle
         .annotation("org.example/first", "1")
-        .annotation("io.kubernetes.cri.crust", "a user's word");
+        .annotation("io.kubernetes.cri.crust", "set by a user");
     let mut hooks = serde_json::Map::new();
     for kind in KINDS {
         let names = ["one", "two"].map(|n| format!("{kind}-{n}"));
@@ -55,33 +55,35 @@ fn with_other_peoples(bundle: Bundle, command: &str) -> Bundle {
     let spec = bundle.spec_mut();
     spec["hooks"] = Value::Object(hooks);
     spec["org.example.unknown"] = json!({"kept": [1, 2.50, null]});
-    // A sandbox's startContainer hook writes there, too.
+    // A startContainer hook also writes to a sandbox's root file system.
     spec["root"]["readonly"] = false.into();
     bundle
 }
 
 fn plain(bundle: Bundle) -> Bundle {
-    with_other_peoples(bundle, "")
+    with_foreign_hooks(bundle, "")
 }
 
-/// All that a bundle's hooks have written.
-fn order(bundle: &Path) -> String {
-    let texts = orders(bundle).map(|path| fs::read_to_string(path).unwrap_or_default());
+/// Returns what a bundle's hooks have written.
+fn hook_output(bundle: &Path) -> String {
+    let texts = hook_outputs(bundle).map(|path| fs::read_to_string(path).unwrap_or_default());
     texts.concat()
 }
 
-/// What both twins' hooks have written, which is the same.
+/// Asserts that the hooks of both twins have written the same, and returns that.
 #[track_caller]
-fn written(twins: &Twins) -> String {
-    let [theirs, ours] = twins.both().map(|twin| masked(&order(twin.bundle.path())));
+fn same_hook_output(twins: &Twins) -> String {
+    let [theirs, ours] = twins
+        .both()
+        .map(|twin| masked(&hook_output(twin.bundle.path())));
     assert_eq!(
         theirs, ours,
-        "by hooks of the bare delegate's container, and of runcrust's"
+        "left: of the bare delegate's container; right: of runcrust's"
     );
     ours
 }
 
-/// The names in the order they ran.
+/// Returns the hooks' names in the order in which they ran.
 fn names(text: &str) -> Vec<&str> {
     let lines = text
         .lines()
@@ -89,30 +91,31 @@ fn names(text: &str) -> Vec<&str> {
     lines.collect()
 }
 
-/// A whole life, with a look at what ran after each step.
-fn live(twins: &Twins) {
+/// Runs both containers from create to delete, and compares the hooks' output after each step.
+fn run_to_end(twins: &Twins) {
     let _ = twins
-        .same("--root @ROOT create --bundle @BUNDLE --pid-file @PIDFILE @ID")
+        .assert_same("--root @ROOT create --bundle @BUNDLE --pid-file @PIDFILE @ID")
         .success()
         .silent();
-    let created = written(twins);
+    let created = same_hook_output(twins);
     assert!(names(&created).contains(&"createRuntime-two"), "{created}");
-    let state = twins.same("--root @ROOT state @ID").success();
-    let told: Value = serde_json::from_str(&state.stdout.replace('#', "0")).unwrap_or_default();
+    let state = twins.assert_same("--root @ROOT state @ID").success();
+    let state_json: Value =
+        serde_json::from_str(&state.stdout.replace('#', "0")).unwrap_or_default();
     assert!(
-        !told["annotations"]["org.example/first"].is_null(),
+        !state_json["annotations"]["org.example/first"].is_null(),
         "{state:?}"
     );
-    let _ = twins.same("--root @ROOT start @ID").success();
+    let _ = twins.assert_same("--root @ROOT start @ID").success();
     twins.wait_for_program("sleep");
-    let _ = written(twins);
+    let _ = same_hook_output(twins);
     twins.end();
     for twin in twins.both() {
         wait_until("the last hook", WAIT_TIMEOUT, || {
-            order(twin.bundle.path()).contains("poststop-two")
+            hook_output(twin.bundle.path()).contains("poststop-two")
         });
     }
-    let text = written(twins);
+    let text = same_hook_output(twins);
     for kind in KINDS {
         let both = [format!("{kind}-one"), format!("{kind}-two")];
         let ran: Vec<&str> = names(&text)
@@ -123,8 +126,8 @@ fn live(twins: &Twins) {
     }
 }
 
-/// In the rewritten config: other people's hooks are first and as they were, and nothing else of
-/// theirs was touched.
+/// Asserts that in the rewritten config the hooks of others are first and unchanged, and that nothing else of others was
+/// changed.
 #[track_caller]
 fn assert_ours_are_last(spec: &Value, written: &Value) {
     for kind in KINDS {
@@ -152,21 +155,21 @@ fn assert_ours_are_last(spec: &Value, written: &Value) {
     }
 }
 
-/// What a hook with the command of [`copying`] found.
-fn found(bundle: &Bundle, hook: &str) -> Option<Value> {
+/// Returns the record that a hook with the command of [`copy_command`] found, if any.
+fn copied_record(bundle: &Bundle, hook: &str) -> Option<Value> {
     let text = fs::read_to_string(bundle.path().join(format!("found-{hook}"))).ok()?;
     Some(serde_json::from_str(&text).expect("a record is JSON"))
 }
 
-/// Copies a record into the bundle.
-fn copying(bundle: &Bundle, record: &Path) -> String {
+/// Returns a command that copies a record into the bundle.
+fn copy_command(bundle: &Bundle, record: &Path) -> String {
     let to = bundle.path().join("found-NAME");
     format!("[ ! -e {record:?} ] || cp {record:?} {to:?}")
 }
 
-/// The kind of user that a container is in a volume's record.
-fn kind_of(record: Option<Value>, id: &str) -> String {
-    let record = record.expect("the volume is in use");
+/// Returns the kind of a container as a user in a volume's record.
+fn user_kind(record: Option<Value>, id: &str) -> String {
+    let record = record.expect("a record of the volume");
     let users = record["users"].as_array().expect("users").clone();
     let user = users.into_iter().find(|user| user["id"] == id);
     user.map_or_else(String::new, |user| {
@@ -175,54 +178,54 @@ fn kind_of(record: Option<Value>, id: &str) -> String {
 }
 
 on_each_delegate! {
-    fn other_peoples_hooks_run_as_ever_beside_a_volume(delegate: Delegate) {
+    fn foreign_hooks_run_unchanged_beside_a_volume(delegate: Delegate) {
         let twins = Twins::apps(delegate, plain);
-        live(&twins);
+        run_to_end(&twins);
         assert!(twins.has_a_volume());
         assert_ours_are_last(twins.ours.bundle.spec(), &twins.ours.bundle.config());
     }
 
-    fn other_peoples_hooks_run_as_ever_in_a_sandbox_with_a_volume(delegate: Delegate) {
+    fn foreign_hooks_run_unchanged_in_a_sandbox_with_a_volume(delegate: Delegate) {
         let twins = Twins::sandboxes(delegate, plain);
-        live(&twins);
+        run_to_end(&twins);
         assert!(twins.has_a_volume());
         assert_ours_are_last(twins.ours.bundle.spec(), &twins.ours.bundle.config());
     }
 
-    fn other_peoples_hooks_run_as_ever_without_a_volume(delegate: Delegate) {
-        live(&Twins::plain(delegate, plain));
+    fn foreign_hooks_run_unchanged_without_a_volume(delegate: Delegate) {
+        run_to_end(&Twins::plain(delegate, plain));
     }
 
-    /// So they find everything as it is without runcrust, at the end too.
-    fn other_peoples_hooks_run_before_runcrusts(delegate: Delegate) {
+    /// Foreign hooks then find the same state as without runcrust, also at the container's end.
+    fn foreign_hooks_run_before_runcrusts(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.sandbox_bundle(POD);
         let record = volume.handler().state_dir().join(format!("sandboxes/{}.json", bundle.id()));
-        let command = copying(&bundle, &record);
-        let pod = with_other_peoples(bundle, &command).write();
+        let command = copy_command(&bundle, &record);
+        let pod = with_foreign_hooks(bundle, &command).write();
         let sandbox = volume.run(&pod);
-        assert_eq!(found(&pod, "createRuntime-two"), None, "the sandbox isn't known yet");
-        assert!(found(&pod, "createContainer-one").is_some());
+        assert_eq!(copied_record(&pod, "createRuntime-two"), None, "the sandbox was recorded before the hook");
+        assert!(copied_record(&pod, "createContainer-one").is_some());
 
         let bundle = volume.app_bundle(&sandbox);
-        let command = copying(&bundle, &volume.entry().join("runcrust.json"));
-        let bundle = with_other_peoples(bundle, &command).write();
+        let command = copy_command(&bundle, &volume.entry().join("runcrust.json"));
+        let bundle = with_foreign_hooks(bundle, &command).write();
         let app = volume.run(&bundle);
-        let kind = |hook: &str| kind_of(found(&bundle, hook), app.id());
+        let kind = |hook: &str| user_kind(copied_record(&bundle, hook), app.id());
         assert_eq!(kind("createRuntime-two"), "pending");
         assert_eq!(kind("createContainer-one"), "container");
         for (container, bundle) in [(&app, &bundle), (&sandbox, &pod)] {
             container.stop();
             let _ = container.delete().success();
-            wait_until("the last hook", WAIT_TIMEOUT, || order(bundle.path()).contains("poststop-two"));
+            wait_until("the last hook", WAIT_TIMEOUT, || hook_output(bundle.path()).contains("poststop-two"));
         }
-        assert_eq!(kind("poststop-two"), "container", "not released yet");
-        assert!(found(&pod, "poststop-two").is_some());
-        wait_until("the end of the sandbox's record", WAIT_TIMEOUT, || !record.exists());
+        assert_eq!(kind("poststop-two"), "container", "the volume was released before the hook");
+        assert!(copied_record(&pod, "poststop-two").is_some());
+        wait_until("removal of the sandbox's record", WAIT_TIMEOUT, || !record.exists());
     }
 
-    /// It reads its state first: crun 1.8.1 dies of SIGPIPE otherwise, now and then.
-    fn a_hook_of_other_people_that_fails_fails_the_create_as_ever(delegate: Delegate) {
+    /// The hook reads its state first, because otherwise crun 1.8.1 sometimes dies of SIGPIPE.
+    fn a_failing_foreign_hook_fails_the_create_unchanged(delegate: Delegate) {
         let failing = |mut bundle: Bundle| {
             bundle.spec_mut()["hooks"] = json!({
                 "createRuntime": [{"path": "/bin/sh", "args": ["sh", "-c", "cat >/dev/null; echo no >&2; exit 3"]}],
@@ -235,9 +238,9 @@ on_each_delegate! {
             Twins::sandboxes(delegate, failing),
         ] {
             let create = "--root @ROOT --log @LOG --log-format json create --bundle @BUNDLE @ID";
-            let _ = twins.same(create).failure();
-            let _ = twins.same("--root @ROOT state @ID");
-            let _ = twins.same("--root @ROOT delete --force @ID").success();
+            let _ = twins.assert_same(create).failure();
+            let _ = twins.assert_same("--root @ROOT state @ID");
+            let _ = twins.assert_same("--root @ROOT delete --force @ID").success();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the delegate's process has from its caller, whatever runcrust did in between.
+//! What the delegate's process inherits from its caller, through runcrust.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -10,11 +10,11 @@ use runcrust_tests::{
     Bundle, Container, Delegate, LoopDevice, Node, StagedVolume, on_each_delegate,
 };
 
-use crate::probe::Seen;
-use crate::probed::{Probed, os};
+use crate::probe::ProbeRecord;
+use crate::probed_node::{ProbedNode, os_strings};
 
-/// A caller with settings of its own in everything that a process inherits.
-fn particular(probed: &Probed) -> String {
+/// Returns a script that changes everything that a process inherits.
+fn unusual_caller(probed: &ProbedNode) -> String {
     fs::create_dir_all(probed.node.dir().join("elsewhere")).unwrap();
     format!(
         "exec 3<{:?} 7>>log 9<. 5<&3\n\
@@ -32,9 +32,9 @@ fn particular(probed: &Probed) -> String {
     )
 }
 
-/// Whether everything that [`particular`] sets came through.
+/// Asserts that the delegate has everything that [`unusual_caller`] sets.
 #[track_caller]
-fn assert_particular(probed: &Probed, seen: &Seen) {
+fn assert_unusual_caller(probed: &ProbedNode, seen: &ProbeRecord) {
     let base = probed.node.dir();
     assert_eq!(seen.fact("fd/3"), probed.input.to_str().unwrap());
     assert_eq!(seen.fact("fd/5"), probed.input.to_str().unwrap());
@@ -53,59 +53,59 @@ fn assert_particular(probed: &Probed, seen: &Seen) {
     assert_eq!(seen.fact("SigBlk"), "0000000000000000");
 }
 
-/// The signals that are ignored, but for 32 and 33, which are the C library's own affair.
-fn ignored(seen: &Seen) -> u64 {
+/// Returns the ignored signals, except for 32 and 33, which the C library uses.
+fn ignored(seen: &ProbeRecord) -> u64 {
     u64::from_str_radix(seen.fact("SigIgn"), 16).unwrap() & 0x7fff_ffff
 }
 
-/// Calls that runcrust looks into, and one that it doesn't.
+/// Returns two calls whose config runcrust reads, and one that it passes through.
 fn calls(bundle: &Bundle) -> [Vec<&OsStr>; 3] {
     let path = bundle.path().to_str().unwrap();
     [
-        os(&["state", "id"]),
-        os(&["create", "--bundle", path, "--pid-file", "p", bundle.id()]),
-        os(&["run", "--preserve-fds", "7", "-b", path, bundle.id()]),
+        os_strings(&["state", "id"]),
+        os_strings(&["create", "--bundle", path, "--pid-file", "p", bundle.id()]),
+        os_strings(&["run", "--preserve-fds", "7", "-b", path, bundle.id()]),
     ]
 }
 
-/// A running sandbox whose pod has a volume, the bundle of an app with that, and then a probe in
-/// the delegate's place.
-fn app_with_a_volume(delegate: Delegate) -> (Probed, LoopDevice, Container, Bundle) {
+/// Returns a node whose delegate is a probe, a running sandbox whose pod has a volume, and the bundle of an app with that
+/// volume.
+fn app_with_a_volume(delegate: Delegate) -> (ProbedNode, LoopDevice, Container, Bundle) {
     let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
     let app = volume.app_bundle(&sandbox).write();
-    (Probed::on(volume.node), volume.device, sandbox, app)
+    (ProbedNode::on(volume.node), volume.device, sandbox, app)
 }
 
 on_each_delegate! {
     fn descriptors_limits_priorities_and_signals_are_the_callers(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         for arguments in calls(&bundle) {
-            let seen = probed.same(&particular(&probed), &arguments);
-            assert_particular(&probed, &seen);
+            let seen = probed.assert_same(&unusual_caller(&probed), &arguments);
+            assert_unusual_caller(&probed, &seen);
         }
     }
 
     fn sigpipe_is_ignored_only_where_the_caller_ignores_it(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         for arguments in calls(&bundle) {
             for (script, ignored) in [("", 0), ("trap '' PIPE", 1 << 12), ("trap - PIPE", 0)] {
-                let seen = probed.same(script, &arguments);
+                let seen = probed.assert_same(script, &arguments);
                 assert_eq!(self::ignored(&seen) & (1 << 12), ignored, "{script} {arguments:?}");
             }
         }
     }
 
     fn signals_that_the_caller_blocks_stay_blocked(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let signals: SigSet = [Signal::SIGUSR2, Signal::SIGWINCH].into_iter().collect();
-        // A child has the mask of the thread that starts it.
+        // A child inherits the signal mask of the thread that starts it.
         let caller = || {
             signals.thread_block().expect("block signals");
             for arguments in calls(&bundle) {
-                let seen = probed.same("", &arguments);
+                let seen = probed.assert_same("", &arguments);
                 assert_eq!(seen.fact("SigBlk"), "0000000008000800", "{arguments:?}");
             }
         };
@@ -113,12 +113,12 @@ on_each_delegate! {
     }
 
     fn the_parent_death_signal_is_kept(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let setpriv = ["--pdeathsig", "USR1", "--"];
         for call in calls(&bundle) {
             for program in [&probed.probe.program, probed.node.handler().path()] {
-                let mut arguments = os(&setpriv);
+                let mut arguments = os_strings(&setpriv);
                 arguments.push(program.as_os_str());
                 arguments.extend(&call);
                 let script = "export PROBE_EXEC='/usr/bin/setpriv --dump'";
@@ -129,10 +129,10 @@ on_each_delegate! {
         }
     }
 
-    /// Not as the caller has it: runc 1.1.5 gives the container a directory of the host's as a
-    /// standard stream that is closed.
+    /// The caller's closed streams are not passed on, because runc 1.1.5 then gives the container a directory of the host
+    /// as a standard stream.
     fn closed_standard_streams_are_dev_null_to_the_delegate(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         for arguments in calls(&bundle) {
             let run = |program| {
@@ -149,24 +149,24 @@ on_each_delegate! {
         }
     }
 
-    fn standard_streams_are_handed_on_as_they_are(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+    fn open_standard_streams_are_unchanged(delegate: Delegate) {
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         for arguments in calls(&bundle) {
-            // containerd's for a sandbox, one pipe for two, and a file for all three.
-            let seen = probed.same("exec </dev/null >/dev/null 2</dev/null", &arguments);
+            // containerd's streams for a sandbox, one pipe for two streams, and a file for all three.
+            let seen = probed.assert_same("exec </dev/null >/dev/null 2</dev/null", &arguments);
             assert_eq!(seen.fact("fd/2"), "/dev/null");
-            let seen = probed.same("exec 2>&1", &arguments);
+            let seen = probed.assert_same("exec 2>&1", &arguments);
             assert_eq!(seen.fact("fd/2"), "a pipe");
-            let seen = probed.same(": >file; exec 0<>file 1>&0 2>&0", &arguments);
+            let seen = probed.assert_same(": >file; exec 0<>file 1>&0 2>&0", &arguments);
             assert!(seen.fact("fd/2").ends_with("/file"), "{seen:#?}");
         }
     }
 
-    /// All but the mount namespace, which has the volume.
-    fn with_a_volume_the_delegate_is_called_as_without(delegate: Delegate) {
+    /// Except for the mount namespace, which has the volume.
+    fn with_a_volume_the_delegate_inherits_the_same(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
-        let script = particular(&probed);
+        let script = unusual_caller(&probed);
         let host = fs::read_link("/proc/self/ns/mnt").unwrap();
         for arguments in &calls(&app)[1..] {
             let theirs = probed.through(&script, &probed.probe.program, arguments);
@@ -176,26 +176,25 @@ on_each_delegate! {
             assert!(app.config_bytes() != app.spec().to_string().as_bytes(), "no volume was found");
             let (theirs, ours) = (theirs.without(&["ns/mnt"]), ours.without(&["ns/mnt"]));
             assert_eq!(theirs, ours, "{arguments:?}");
-            assert_particular(&probed, &ours);
+            assert_unusual_caller(&probed, &ours);
         }
     }
 
-    fn the_sandbox_of_a_pod_with_a_volume_is_made_as_any(delegate: Delegate) {
+    fn for_a_sandbox_with_a_volume_the_delegate_inherits_the_same(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage("pod-a", "pv-1", &device, &[]);
-        let probed = Probed::on(node);
+        let probed = ProbedNode::on(node);
         let sandbox = probed.node.sandbox_bundle("pod-a").write();
-        let script = particular(&probed);
+        let script = unusual_caller(&probed);
         for arguments in &calls(&sandbox)[1..] {
-            let seen = probed.same(&script, arguments);
-            assert_particular(&probed, &seen);
+            let seen = probed.assert_same(&script, arguments);
+            assert_unusual_caller(&probed, &seen);
         }
         assert!(sandbox.config_bytes() != sandbox.spec().to_string().as_bytes());
     }
 
-    /// With a volume runcrust lowers what it may do itself, and the delegate has all of it again. For
-    /// root execve(2) would make that good; not so for a root that is none (noroot), nor with what is
-    /// ambient.
+    /// With a volume runcrust drops capabilities, and restores them before it execs the delegate. For an ordinary root
+    /// execve(2) would restore them, but neither with the securebit noroot nor for ambient capabilities.
     fn capabilities_are_the_callers(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
         let some = "+sys_admin,+sys_chroot,+sys_ptrace,+dac_override,+chown,+fowner,+fsetid,+net_raw";
@@ -211,7 +210,7 @@ on_each_delegate! {
         ] {
             for call in calls(&app).iter().skip(1).chain(calls(&plain).iter().take(2)) {
                 let run = |program: &Path| {
-                    let mut arguments = os(&settings);
+                    let mut arguments = os_strings(&settings);
                     arguments.push(OsStr::new("--"));
                     arguments.push(program.as_os_str());
                     arguments.extend(call);
@@ -225,12 +224,12 @@ on_each_delegate! {
         }
     }
 
-    fn with_a_volume_the_parent_death_signal_and_the_mask_are_kept(delegate: Delegate) {
+    fn with_a_volume_the_death_signal_and_mask_are_kept(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
         let signals: SigSet = [Signal::SIGUSR2].into_iter().collect();
         let caller = || {
             signals.thread_block().expect("block signals");
-            let mut arguments = os(&["--pdeathsig", "USR1", "--"]);
+            let mut arguments = os_strings(&["--pdeathsig", "USR1", "--"]);
             arguments.push(probed.node.handler().path().as_os_str());
             arguments.extend(&calls(&app)[1]);
             let script = "export PROBE_EXEC='/usr/bin/setpriv --dump'";

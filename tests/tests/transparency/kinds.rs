@@ -1,4 +1,4 @@
-//! A delegate whose file's name is that of another: `delegate_kind` says what it is.
+//! Delegates whose file is named like another delegate: `delegate_kind` says which one they are.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use runcrust_tests::container::parse_log;
 use runcrust_tests::{Bundle, Container, Delegate, Node, POD, Run, StagedVolume, on_each_delegate};
 use serde_json::json;
 
-/// A node whose delegate is a copy under a name that stands for the other one.
+/// Returns a node whose delegate is a copy under the name of another kind of delegate.
 fn node(delegate: Delegate) -> Node {
     let node = Node::with(delegate, &format!("delegate_kind = \"{delegate}\""));
     let program = node.dir().join(match delegate {
@@ -18,12 +18,12 @@ fn node(delegate: Delegate) -> Node {
     node
 }
 
-/// Creates an app by a command line that the other delegate would read in another way.
+/// Creates an app with a command line that another kind of delegate would parse differently.
 fn create(app: &Container, bundle: &Bundle, delegate: Delegate) -> Run {
     let mut command = app.command(&["create", "--pid-file"]);
     command.arg(bundle.path().join("init.pid"));
     match delegate {
-        // To crun it is `-b undle`, and one word too many.
+        // crun would parse this as `-b undle`, and have one argument too many.
         Delegate::Runc => command.arg("-bundle").arg(bundle.path()),
         // runc has no `-f`.
         Delegate::Crun => {
@@ -37,8 +37,9 @@ fn create(app: &Container, bundle: &Bundle, delegate: Delegate) -> Run {
 }
 
 on_each_delegate! {
-    /// By the other's grammar runc's line here makes no container, and would be passed on unread; crun's is refused.
-    fn its_command_lines_are_read_by_its_own_grammar(delegate: Delegate) {
+    /// Parsed as the other delegate's, runc's command line would be passed through without a look at the config, and crun's
+    /// would be refused.
+    fn command_lines_are_parsed_by_the_configured_kind(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let sandbox = volume.sandbox();
         let bundle = volume.app_bundle(&sandbox).write();
@@ -46,11 +47,11 @@ on_each_delegate! {
         let _ = create(&app, &bundle, delegate).success();
         let _ = app.start().success();
         let _ = app.sh("echo hello > /data/file");
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
     }
 
-    /// With a hook that has a `timeout`, crun fails some parallel creates.
-    fn its_hooks_have_the_limits_that_it_keeps(delegate: Delegate) {
+    /// crun fails some parallel creates if a hook has a `timeout`.
+    fn hooks_have_a_timeout_only_for_a_kind_that_supports_it(delegate: Delegate) {
         let node = node(delegate);
         let device = node.ext4();
         let _target = node.stage(POD, "pv-1", &device, &[]);
@@ -66,10 +67,10 @@ on_each_delegate! {
         drop(sandbox);
     }
 
-    fn its_text_log_is_written_in_its_own_form(delegate: Delegate) {
+    fn a_text_log_has_the_form_of_the_configured_kind(delegate: Delegate) {
         let node = node(delegate);
         let attached = node.handler().state_dir().join("attach/0");
-        // Refused: runc reads it as `mounts`.
+        // Refused, because runc treats `Mounts` as `mounts`.
         let config = json!({"Mounts": [{"source": attached}]}).to_string();
         let bundle = Bundle::plain(node.dir()).write_bytes(config.as_bytes());
         let log = node.dir().join("text.log");
@@ -84,8 +85,8 @@ on_each_delegate! {
         }
     }
 
-    /// Which kind was meant can't be told, and to guess one could pass a create on unread. This holds of every call.
-    fn a_kind_that_is_unknown_or_of_no_file_fails_every_call(delegate: Delegate) {
+    /// A guess at the kind could pass a create through unread. So every call fails.
+    fn an_unknown_kind_or_one_without_a_path_fails_every_call(delegate: Delegate) {
         let node = Node::new(delegate);
         let file = node.handler().configuration();
         let known = fs::read_to_string(&file).unwrap();

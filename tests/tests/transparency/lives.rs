@@ -1,5 +1,5 @@
-//! A container's life as each caller leads it (docs/callers.md), with every option in the caller's
-//! own spelling: the answers are the bare delegate's, with a deferred volume too.
+//! A container's life as each caller drives it (docs/callers.md), with every option in the caller's spelling. The answers
+//! are those of the bare delegate, also with a deferred volume.
 
 use runcrust_tests::{Bundle, Delegate, on_each_delegate};
 use serde_json::json;
@@ -8,7 +8,7 @@ use crate::caller::Caller;
 use crate::twin::Answer;
 use crate::twins::Twins;
 
-/// What an `exec` runs, as containerd and CRI-O write it into a file.
+/// Writes the process of an `exec` into a file, as containerd and CRI-O do.
 fn process_file(twins: &Twins, name: &str, args: &[&str]) {
     let process = json!({
         "terminal": false,
@@ -24,91 +24,98 @@ fn process_file(twins: &Twins, name: &str, args: &[&str]) {
 
 const LIMITS: &str = r#"{"memory":{"limit":104857600},"cpu":{"shares":100},"pids":{"limit":64}}"#;
 
-/// containerd's shim, and its delete action.
+/// Makes the calls of containerd's shim, and of its delete action.
 fn shim(twins: &Twins, globals: &str) {
     let shim = Caller { twins, globals };
-    let _ = shim.says("state @ID").failure();
-    let created = shim.says("create --bundle @BUNDLE --pid-file @PIDFILE @ID");
+    let _ = shim.call("state @ID").failure();
+    let created = shim.call("create --bundle @BUNDLE --pid-file @PIDFILE @ID");
     let created = created.success();
     if !globals.contains("--debug") {
         let _ = created.silent();
     }
     for twin in twins.both() {
-        assert!(twin.container.is_alive(), "the process of the pid file");
+        assert!(
+            twin.container.is_alive(),
+            "the process in the pid file is not alive"
+        );
     }
-    let again = "create --bundle @BUNDLE --pid-file @WORK/pid @ID";
+    let create_again = "create --bundle @BUNDLE --pid-file @WORK/pid @ID";
     if twins.has_a_volume() {
-        shim.is_refused(again);
+        shim.assert_refused(create_again);
     } else {
-        let _ = shim.says(again).failure();
+        let _ = shim.call(create_again).failure();
     }
-    let _ = shim.says("state @ID").success();
-    let _ = shim.says("start @ID").success();
+    let _ = shim.call("state @ID").success();
+    let _ = shim.call("start @ID").success();
     twins.wait_for_program("sleep");
-    let _ = shim.says("start @ID").failure();
-    let _ = shim.says("state @ID").success();
-    let _ = shim.says("ps --format json @ID").success();
+    let _ = shim.call("start @ID").failure();
+    let _ = shim.call("state @ID").success();
+    let _ = shim.call("ps --format json @ID").success();
     process_file(
         twins,
         "exec.json",
         &["/bin/sh", "-c", "echo out; echo err >&2; exit 7"],
     );
-    let run = shim.says("exec --process @WORK/exec.json @ID").failure();
+    let run = shim.call("exec --process @WORK/exec.json @ID").failure();
     assert_eq!(
         (run.status.code(), &*run.stdout, &*run.stderr),
         (Some(7), "out\n", "err\n")
     );
     process_file(twins, "idle.json", &["/bin/sleep", "2147483647"]);
     let _ = shim
-        .says("exec --process @WORK/idle.json --detach --pid-file @WORK/exec.pid @ID")
+        .call("exec --process @WORK/idle.json --detach --pid-file @WORK/exec.pid @ID")
         .success();
     let _ = shim
-        .says("exec --process @WORK/missing.json --detach --pid-file @WORK/pid @ID")
+        .call("exec --process @WORK/missing.json --detach --pid-file @WORK/pid @ID")
         .failure();
-    let _ = shim.says_at_last("pause @ID");
-    twins.wait_for_the_frost();
-    let _ = shim.says("state @ID").success();
-    let _ = shim.says("resume @ID").success();
-    let _ = shim.gives(LIMITS, "update --resources=- @ID").success();
-    let _ = shim.gives("nonsense", "update --resources=- @ID").failure();
-    let _ = shim.says("events --stats NOBODY").failure();
-    let _ = shim.says("kill @ID 0").success();
-    let _ = shim.says("delete @ID").failure();
-    let _ = shim.says("kill --all @ID 9").success();
-    twins.wait_for_the_end();
-    let _ = shim.says("kill @ID 9");
-    let _ = shim.says("ps --format json @ID");
-    let _ = shim.says("exec --process @WORK/exec.json @ID").failure();
-    let _ = shim.says("state @ID").success();
-    let _ = shim.says("delete @ID").success();
-    let _ = shim.says("delete @ID").failure();
-    let _ = shim.says("delete --force @ID").success();
-    let _ = shim.says("kill --all @ID 9").failure();
-    let _ = shim.says("state @ID").failure();
+    let _ = shim.call_until_success("pause @ID");
+    twins.wait_until_frozen();
+    let _ = shim.call("state @ID").success();
+    let _ = shim.call("resume @ID").success();
+    let _ = shim
+        .call_with_stdin(LIMITS, "update --resources=- @ID")
+        .success();
+    let _ = shim
+        .call_with_stdin("nonsense", "update --resources=- @ID")
+        .failure();
+    let _ = shim.call("events --stats NOBODY").failure();
+    let _ = shim.call("kill @ID 0").success();
+    let _ = shim.call("delete @ID").failure();
+    let _ = shim.call("kill --all @ID 9").success();
+    twins.wait_until_ended();
+    let _ = shim.call("kill @ID 9");
+    let _ = shim.call("ps --format json @ID");
+    let _ = shim.call("exec --process @WORK/exec.json @ID").failure();
+    let _ = shim.call("state @ID").success();
+    let _ = shim.call("delete @ID").success();
+    let _ = shim.call("delete @ID").failure();
+    let _ = shim.call("delete --force @ID").success();
+    let _ = shim.call("kill --all @ID 9").failure();
+    let _ = shim.call("state @ID").failure();
 }
 
-/// conmon for podman and CRI-O, and what these call themselves.
+/// Makes the calls of conmon for podman and CRI-O, and those of podman and CRI-O themselves.
 fn conmon(twins: &Twins, globals: &str) {
     let conmon = Caller { twins, globals };
     let _ = conmon
-        .says("create --bundle @BUNDLE --pid-file @PIDFILE --no-new-keyring @ID")
+        .call("create --bundle @BUNDLE --pid-file @PIDFILE --no-new-keyring @ID")
         .success()
         .silent();
     let engine = Caller {
         twins,
         globals: "--root @ROOT",
     };
-    let _ = engine.says("state @ID").success();
-    let _ = engine.says("start @ID").success();
+    let _ = engine.call("state @ID").success();
+    let _ = engine.call("start @ID").success();
     twins.wait_for_program("sleep");
-    // Several containers come in the order of a directory.
+    // With a volume the sandbox is listed, too, and the order is that of a directory.
     if !twins.has_a_volume() {
-        let _ = engine.says("list").success();
-        let _ = engine.says("list --format json").success();
-        let _ = engine.says("list -q").success();
+        let _ = engine.call("list").success();
+        let _ = engine.call("list --format json").success();
+        let _ = engine.call("list -q").success();
     }
     process_file(twins, "exec.json", &["/bin/sh", "-c", "pwd; env; exit 3"]);
-    let run = engine.says("exec --process @WORK/exec.json @ID").failure();
+    let run = engine.call("exec --process @WORK/exec.json @ID").failure();
     assert_eq!(run.status.code(), Some(3));
     assert!(
         run.stdout.starts_with("/tmp\n") && run.stdout.contains("A=b\n"),
@@ -116,79 +123,81 @@ fn conmon(twins: &Twins, globals: &str) {
     );
     process_file(twins, "idle.json", &["/bin/sleep", "2147483647"]);
     let detached =
-        conmon.says("exec --pid-file @WORK/exec.pid --process @WORK/idle.json --detach @ID");
+        conmon.call("exec --pid-file @WORK/exec.pid --process @WORK/idle.json --detach @ID");
     let _ = detached.success().silent();
     for twin in twins.both() {
         std::fs::write(twin.work.join("limits"), LIMITS).unwrap();
     }
-    let _ = engine.gives(LIMITS, "update --resources - @ID").success();
-    let _ = engine.says("update --resources=@WORK/limits @ID").success();
     let _ = engine
-        .says("update --resources=@WORK/missing @ID")
+        .call_with_stdin(LIMITS, "update --resources - @ID")
+        .success();
+    let _ = engine.call("update --resources=@WORK/limits @ID").success();
+    let _ = engine
+        .call("update --resources=@WORK/missing @ID")
         .failure();
-    let _ = engine.says("kill -a @ID 15").success();
-    let _ = engine.says("kill @ID NOSUCHSIGNAL");
-    let _ = engine.says("kill --all @ID KILL").success();
-    twins.wait_for_the_end();
-    let _ = engine.says("delete --force @ID").success();
-    let _ = engine.says("delete --force @ID").success();
+    let _ = engine.call("kill -a @ID 15").success();
+    let _ = engine.call("kill @ID NOSUCHSIGNAL");
+    let _ = engine.call("kill --all @ID KILL").success();
+    twins.wait_until_ended();
+    let _ = engine.call("delete --force @ID").success();
+    let _ = engine.call("delete --force @ID").success();
 }
 
 fn idle(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// A container that criu can save: it holds no descriptors of files that aren't its own, and goes on when criu
-/// interrupts its system call (Debian 13's busybox takes that for the end of a `sleep`).
-fn apart(bundle: Bundle) -> Bundle {
+/// Makes a container that criu can save: it has no descriptors of files outside of it, and survives that criu interrupts
+/// its system call (Debian 13's busybox `sleep` ends then).
+fn checkpointable(bundle: Bundle) -> Bundle {
     bundle.script("exec </dev/null >/dev/null 2>&1; exec tail -f /dev/null")
 }
 
-/// The answers to a `checkpoint` that leaves the container running, to one that ends it, and to the
-/// `restore` after that.
+/// Returns the answers to a `checkpoint` that leaves the container running, to one that ends it, and to the `restore`
+/// after that.
 fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 3] {
-    let twins = Twins::plain(delegate, apart);
+    let twins = Twins::plain(delegate, checkpointable);
     let shim = Caller {
         twins: &twins,
         globals: SHIM,
     };
     let _ = shim
-        .says("create --bundle @BUNDLE --pid-file @PIDFILE @ID")
+        .call("create --bundle @BUNDLE --pid-file @PIDFILE @ID")
         .success();
-    let _ = shim.says("start @ID").success();
+    let _ = shim.call("start @ID").success();
     twins.wait_for_program("tail\0");
     let paths = "--image-path @WORK/image --work-path @WORK/work";
-    let running = shim.says(&format!("checkpoint {paths} --leave-running @ID"));
-    let _ = shim.says("state @ID").success();
-    let saved = shim.says(&format!("checkpoint {paths} @ID"));
-    let _ = shim.says("state @ID");
-    // With criu's own path, and with one that is nothing.
-    let _ = shim.says(&format!("--criu /usr/sbin/criu checkpoint {paths} @ID"));
-    let _ = shim.says(&format!("--criu /no/such/criu checkpoint {paths} @ID"));
+    let running = shim.call(&format!("checkpoint {paths} --leave-running @ID"));
+    let _ = shim.call("state @ID").success();
+    let saved = shim.call(&format!("checkpoint {paths} @ID"));
+    let _ = shim.call("state @ID");
+    // With the path of criu, and with one that does not exist.
+    let _ = shim.call(&format!("--criu /usr/sbin/criu checkpoint {paths} @ID"));
+    let _ = shim.call(&format!("--criu /no/such/criu checkpoint {paths} @ID"));
     let _ = twins.answers("--root @ROOT kill @ID KILL");
-    twins.wait_for_the_end();
-    let _ = shim.says("delete --force @ID").success();
+    twins.wait_until_ended();
+    let _ = shim.call("delete --force @ID").success();
     let restore = format!("restore {paths} --detach --pid-file @PIDFILE");
     let no_subreaper = format!("{restore} -no-subreaper --bundle @BUNDLE @ID");
     let restored = match delegate {
         Delegate::Runc => {
             let _ = shim
-                .says(&format!("{restore} --bundle /no/such/bundle @ID"))
+                .call(&format!("{restore} --bundle /no/such/bundle @ID"))
                 .failure();
-            shim.says(&no_subreaper)
+            shim.call(&no_subreaper)
         }
         Delegate::Crun => {
-            // Neither knows an option with one dash and several letters.
-            shim.is_refused(&no_subreaper);
-            shim.says(&format!("{restore} --bundle @BUNDLE @ID"))
+            // Neither runcrust nor crun accepts a long option with one dash.
+            shim.assert_refused(&no_subreaper);
+            shim.call(&format!("{restore} --bundle @BUNDLE @ID"))
         }
     };
-    let _ = shim.says("state @ID");
-    // There is one of that name, or there is none.
-    let _ = shim.says(&format!("{restore} --bundle @BUNDLE @ID"));
-    let _ = shim.says("kill @ID 9");
-    twins.wait_for_the_end();
-    let _ = shim.says("delete --force @ID");
+    let _ = shim.call("state @ID");
+    // Fails, because the container exists, or because there are no images.
+    let _ = shim.call(&format!("{restore} --bundle @BUNDLE @ID"));
+    let _ = shim.call("kill @ID 9");
+    twins.wait_until_ended();
+    let _ = shim.call("delete --force @ID");
     [running, saved, restored]
 }
 
@@ -219,19 +228,18 @@ on_each_delegate! {
         assert!(twins.has_a_volume());
     }
 
-    /// criu isn't everywhere, and doesn't work on every kernel: then all of these fail alike. Debian
-    /// 12's crun has neither verb.
-    fn a_checkpoint_and_a_restore_end_as_the_delegates(delegate: Delegate) {
+    /// criu may be missing, or fail on this kernel; then the failures are compared. Debian 12's crun lacks both commands.
+    fn checkpoint_and_restore_end_as_with_the_delegate(delegate: Delegate) {
         let _ = checkpoint_and_restore(delegate);
     }
 
     fn statistics_have_the_delegates_form(delegate: Delegate) {
         let twins = Twins::plain(delegate, idle);
         let shim = Caller { twins: &twins, globals: SHIM };
-        let _ = shim.says("create --bundle @BUNDLE --pid-file @PIDFILE @ID").success();
+        let _ = shim.call("create --bundle @BUNDLE --pid-file @PIDFILE @ID").success();
         let [theirs, ours] = twins.answers(&format!("{SHIM} events --stats @ID"));
         assert_eq!((theirs.status, &theirs.stderr), (ours.status, &ours.stderr));
-        // A number that is 0 is left out.
+        // Numbers that are 0 are left out, so only keys can be compared.
         let keys = |text: &str| {
             let value: serde_json::Value = serde_json::from_str(&text.replace('#', "0")).unwrap_or_default();
             value["data"].as_object().map(|data| data.keys().cloned().collect::<Vec<_>>())
@@ -240,8 +248,8 @@ on_each_delegate! {
         assert_eq!(keys(&ours.stdout).is_some(), delegate == Delegate::Runc, "{ours:?}");
     }
 
-    /// There is no systemd in a test's node: both say so.
-    fn a_cgroup_manager_that_fails_fails_as_the_delegates_does(delegate: Delegate) {
+    /// The test's node has no systemd, so both fail.
+    fn a_failing_cgroup_manager_fails_as_with_the_delegate(delegate: Delegate) {
         let twins = Twins::plain(delegate, idle);
         let create = "create --bundle @BUNDLE --pid-file @PIDFILE @ID";
         for globals in [
@@ -249,13 +257,13 @@ on_each_delegate! {
             "--root=@ROOT --log @LOG --log-format json --systemd-cgroup --debug",
             "--systemd-cgroup --root @ROOT --log @LOG",
         ] {
-            let _ = twins.same(&format!("{globals} {create}")).failure();
+            let _ = twins.assert_same(&format!("{globals} {create}")).failure();
         }
         for manager in ["systemd", "nonsense"] {
             let engine = Caller { twins: &twins, globals: "--root @ROOT --cgroup-manager" };
             match delegate {
-                Delegate::Runc => engine.is_refused(&format!("{manager} {create}")),
-                Delegate::Crun => drop(engine.says(&format!("{manager} {create}")).failure()),
+                Delegate::Runc => engine.assert_refused(&format!("{manager} {create}")),
+                Delegate::Crun => drop(engine.call(&format!("{manager} {create}")).failure()),
             }
         }
     }
@@ -264,18 +272,17 @@ on_each_delegate! {
         conmon(&Twins::plain(delegate, idle), "--log-format=json --log @LOG --root=@ROOT");
     }
 
-    fn conmon_podman_and_crio_see_an_app_with_a_volume_unchanged(delegate: Delegate) {
+    fn conmon_podman_and_crio_see_a_volumes_app_unchanged(delegate: Delegate) {
         let twins = Twins::apps(delegate, idle);
         conmon(&twins, "--root=@ROOT");
         assert!(twins.has_a_volume());
     }
 }
 
-/// With runc: Debian 12's crun is built without criu, and Debian 13's loads libcriu.so.2, which the
-/// guest hasn't.
+/// Only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
 #[test]
-#[ignore = "needs criu, on a kernel that suits it; runs in the guest: make vm-test"]
-fn a_checkpoint_and_a_restore_that_work_are_the_delegates() {
+#[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
+fn successful_checkpoint_and_restore_are_the_delegates() {
     for answer in checkpoint_and_restore(Delegate::Runc) {
         let _ = answer.success();
     }

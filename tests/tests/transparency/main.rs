@@ -1,25 +1,25 @@
-//! What isn't runcrust's business reaches the delegate as if runcrust weren't there: the same
-//! process, arguments, environment and descriptors, for the price of one exec.
+//! Calls without volumes reach the delegate as if runcrust were not there: the same process, arguments, environment and
+//! descriptors, at the cost of one exec.
 
-mod answers;
+mod bind_sources;
 mod budgets;
 mod caller;
-mod calls;
-mod elsewhere;
 mod errors;
 mod hooks;
 mod inherited;
 mod kinds;
 mod lives;
-mod many;
+mod many_mounts;
 mod names;
+mod pass_through;
 mod pods;
 mod probe;
-mod probed;
+mod probed_node;
 mod rootless;
 mod runs;
+mod same_answers;
+mod same_calls;
 mod sockets;
-mod strace;
-mod traces;
+mod traced_calls;
 mod twin;
 mod twins;

@@ -5,56 +5,56 @@ use std::os::unix::ffi::OsStrExt;
 
 use runcrust_tests::{Bundle, on_each_delegate};
 
-use crate::probed::{Probed, os};
+use crate::probed_node::{ProbedNode, os_strings};
 use crate::twins::Twins;
 
-/// A short life, whatever the container is called.
-fn live(twins: &Twins) {
+/// Runs both containers from create to delete, twice.
+fn run_twice(twins: &Twins) {
     let globals = "--root @ROOT --log @LOG --log-format json";
     for line in [
         "create --bundle @BUNDLE --pid-file @PIDFILE @ID",
         "state @ID",
         "start @ID",
     ] {
-        let _ = twins.same(&format!("{globals} {line}")).success();
+        let _ = twins.assert_same(&format!("{globals} {line}")).success();
     }
     twins.wait_for_program("sleep");
     for line in ["state @ID", "ps --format json @ID", "exec @ID /bin/true"] {
-        let _ = twins.same(&format!("{globals} {line}")).success();
+        let _ = twins.assert_same(&format!("{globals} {line}")).success();
     }
     twins.end();
-    let _ = twins.same(&format!("{globals} state @ID")).failure();
+    let _ = twins.assert_same(&format!("{globals} state @ID")).failure();
     let run = "run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID";
-    let _ = twins.same(&format!("{globals} {run}")).success();
+    let _ = twins.assert_same(&format!("{globals} {run}")).success();
     twins.end();
 }
 
 on_each_delegate! {
-    /// `crust` and `install` as well: they are runcrust's own words, and only where a verb stands.
-    fn containers_with_the_names_of_verbs_live_as_any(delegate: Delegate) {
+    /// `crust` and `install` are runcrust's commands, but only in the position of a command.
+    fn containers_named_like_commands_work(delegate: Delegate) {
         for id in ["create", "run", "restore", "crust", "install", "uninstall", "state", "c.r-u_s+t"] {
-            live(&Twins::plain(delegate, |bundle| bundle.with_id(id)));
+            run_twice(&Twins::plain(delegate, |bundle| bundle.with_id(id)));
         }
     }
 
-    fn containers_with_the_names_of_verbs_have_their_volume(delegate: Delegate) {
+    fn containers_named_like_commands_have_their_volume(delegate: Delegate) {
         for id in ["create", "crust", "install"] {
             let twins = Twins::apps(delegate, |bundle| bundle.with_id(id));
-            live(&twins);
+            run_twice(&twins);
             assert!(twins.has_a_volume());
         }
     }
 
-    fn a_bundle_with_blanks_in_its_path_is_a_bundle(delegate: Delegate) {
+    fn a_bundles_path_may_have_blanks_and_quotes(delegate: Delegate) {
         let change = |bundle: Bundle| bundle.in_directory(" a b\tc'\"$(x)\u{e9}\n");
-        live(&Twins::plain(delegate, change));
+        run_twice(&Twins::plain(delegate, change));
         let twins = Twins::apps(delegate, change);
-        live(&twins);
+        run_twice(&twins);
         assert!(twins.has_a_volume());
     }
 
-    fn values_called_crust_are_no_verb(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+    fn values_named_crust_are_not_the_command(delegate: Delegate) {
+        let probed = ProbedNode::new(delegate);
         for line in [
             "state crust",
             "--root crust state id",
@@ -68,16 +68,16 @@ on_each_delegate! {
             "list crust",
         ] {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let _ = probed.same("", &os(&words));
+            let _ = probed.assert_same("", &os_strings(&words));
         }
         let bundle = probed.bundle();
         let path = bundle.path().to_str().unwrap();
-        let _ = probed.same("", &os(&["create", "--bundle", path, "crust"]));
-        let _ = probed.same("", &os(&["create", "--bundle", path, "--pid-file", "crust", "id"]));
+        let _ = probed.assert_same("", &os_strings(&["create", "--bundle", path, "crust"]));
+        let _ = probed.assert_same("", &os_strings(&["create", "--bundle", path, "--pid-file", "crust", "id"]));
     }
 
     fn paths_that_are_not_utf8_are_passed_on(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let odd = OsStr::from_bytes(b"caf\xe9 \n\xff\xfe");
         let bundle = Bundle::plain(probed.node.dir()).in_directory(odd).write();
         let log = probed.node.dir().join(odd);
@@ -92,17 +92,17 @@ on_each_delegate! {
             &[OsStr::new("run"), OsStr::new("-b"), bundle, OsStr::new("--pid-file"), odd, odd],
         ] {
             let arguments: Vec<&OsStr> = globals.iter().chain(call).copied().collect();
-            let _ = probed.same("", &arguments);
+            let _ = probed.assert_same("", &arguments);
         }
     }
 
-    /// What the delegates write about one couldn't be read again: runc and crun 1.8 make none, and crun 1.28 makes one
-    /// that it can't read.
-    fn a_bundle_that_is_not_utf8_is_the_delegates_to_refuse(delegate: Delegate) {
+    /// The delegates could not read back what they write about such a bundle: runc and crun 1.8 refuse it, and crun 1.28
+    /// creates a container that it cannot read.
+    fn a_bundle_that_is_not_utf8_is_passed_to_the_delegate(delegate: Delegate) {
         let odd = OsStr::from_bytes(b"caf\xe9 \xff");
         let twins = Twins::plain(delegate, |bundle| bundle.in_directory(odd));
-        // From the bundle: a call's words are UTF-8 here.
-        let _ = twins.same("--root @ROOT --log @WORK/log create @ID");
-        let _ = twins.same("--root @ROOT state @ID").failure();
+        // The bundle is the working directory, because the words of a call are UTF-8 here.
+        let _ = twins.assert_same("--root @ROOT --log @WORK/log create @ID");
+        let _ = twins.assert_same("--root @ROOT state @ID").failure();
     }
 }

@@ -1,4 +1,4 @@
-//! What the volumes of a pod cost its start, counted in system calls: the node is asked once for all of them.
+//! System calls that a pod's volumes cost at its start: devices and mounts are probed once for all of them.
 
 use std::fs::{self, DirEntry, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,19 +7,19 @@ use std::time::{Duration, Instant};
 
 use runcrust_tests::{Container, Delegate, LoopDevice, Node, binary, on_each_delegate};
 
-use crate::strace::{Part, Trace};
+use crate::traced_calls::{Trace, TracedCalls};
 
-/// Of a sandbox's hook, and of each volume that it mounts.
+/// Calls of a sandbox's hook, and further ones for each volume that it mounts.
 const SANDBOX: usize = 70;
 const MOUNTED: usize = 219;
-/// Of each time that the loop devices are asked, and each of them is looked for in sysfs.
-const ASKED: usize = 40;
-/// Of each loop device of the machine's own: one that doesn't tell what it shows is looked up in sysfs.
+/// Further calls each time the loop devices are probed, including lookups in sysfs.
+const PROBE: usize = 40;
+/// Further calls for each loop device of the machine that needs a lookup in sysfs.
 const FOREIGN: usize = 20;
-/// Of the create of a container that joins it.
+/// Calls of a create of a container in the sandbox, and further ones for each volume.
 const JOINS: usize = 260;
-const LENT: usize = 205;
-/// Of that one's hook.
+const ATTACHED: usize = 205;
+/// Calls of that container's hook, and further ones for each volume.
 const PUBLISH: usize = 140;
 const PUBLISHED: usize = 100;
 
@@ -48,7 +48,7 @@ impl Scene {
         Self { node, traces }
     }
 
-    /// The pod's sandbox, with so many volumes; each has a device.
+    /// Creates the pod's sandbox with this number of volumes, each on its own device.
     fn sandbox(&self, volumes: usize) -> (Vec<LoopDevice>, Vec<PathBuf>, Container) {
         let node = &self.node;
         let devices: Vec<_> = (0..volumes).map(|_| node.ext4()).collect();
@@ -57,13 +57,13 @@ impl Scene {
         (devices, targets, node.sandbox("pod-a"))
     }
 
-    /// The calls of the last hook of a kind.
-    fn hook(&self, verb: &str) -> Part {
-        Part::of_a_program(&self.traces.join(verb))
+    /// Returns the calls of the last hook with this subcommand.
+    fn hook(&self, verb: &str) -> TracedCalls {
+        TracedCalls::of_program(&self.traces.join(verb))
     }
 
-    /// The calls of a create of a container with the volumes, up to the delegate.
-    fn create(&self, sandbox: &Container, targets: &[PathBuf]) -> (Container, Part) {
+    /// Creates a container with the volumes, and returns the calls up to the delegate.
+    fn create(&self, sandbox: &Container, targets: &[PathBuf]) -> (Container, TracedCalls) {
         let mut bundle = self.node.app_bundle(sandbox);
         for (number, target) in targets.iter().enumerate() {
             bundle = bundle.bind(target, &format!("/data-{number}"), &[]);
@@ -76,50 +76,50 @@ impl Scene {
     }
 }
 
-/// How often the node's loop devices were asked, and the host's mount table was read.
-fn looks(part: &Part) -> [usize; 2] {
-    let asked = part.that_name("clone(").count();
+/// Returns how often the loop devices were probed, and how often the host's mount table was read.
+fn probes_and_tables(part: &TracedCalls) -> [usize; 2] {
+    let asked = part.containing("clone(").count();
     [asked, part.opened("thread-self/mountinfo")]
 }
 
-/// Whether the loop devices were asked more often than twice a moment: what they say is believed for a tenth of a
-/// second. Where that ends in the midst of a claim, those on lists are asked for it, and all others for the next.
-fn is_asked_again(part: &Part) -> bool {
+/// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If that ends
+/// during a claim, the listed devices are probed for that claim, and all others for the next one.
+fn is_probed_too_often(part: &TracedCalls) -> bool {
     let asked = part.times_of("clone(");
-    // The time is that of the call, and the moment begins before it.
+    // The time is that of the call, which is after the start of the cache's 100 ms.
     asked.windows(3).any(|three| three[2] - three[0] < 0.09)
 }
 
-/// Loop devices of the machine that show something.
-fn loops() -> usize {
+/// Returns the number of the machine's attached loop devices.
+fn attached_loop_devices() -> usize {
     let shows = |device: &DirEntry| device.path().join("loop").exists();
     let devices = fs::read_dir("/sys/block").unwrap().map(Result::unwrap);
     devices.filter(shows).count()
 }
 
 on_each_delegate! {
-    fn the_node_is_looked_at_once_for_all_of_a_pods_volumes(delegate: Delegate) {
+    fn devices_and_mounts_are_probed_once_for_all_volumes(delegate: Delegate) {
         for volumes in [1, 4, 8] {
             let scene = Scene::new(delegate);
-            let others = loops();
+            let others = attached_loop_devices();
             let (_devices, targets, sandbox) = scene.sandbox(volumes);
             let hook = scene.hook("sandbox");
             let start = Instant::now();
             let (_container, create) = scene.create(&sandbox, &targets);
             let took = start.elapsed();
             let publish = scene.hook("publish");
-            let [asked, read] = looks(&hook);
+            let [asked, read] = probes_and_tables(&hook);
             assert!(asked > 0 && read == 0, "{hook:#?}");
-            assert!(!is_asked_again(&hook), "{hook:#?}");
-            let [asked, read] = looks(&create);
-            // One that is older than a second is read anew at a volume's turn.
+            assert!(!is_probed_too_often(&hook), "{hook:#?}");
+            let [asked, read] = probes_and_tables(&create);
+            // A table older than a second is read again for the next volume.
             let most = if took < Duration::from_secs(1) { 1 } else { 1 + volumes };
             assert!(asked == 0 && (1..=most).contains(&read), "{create:#?}");
-            assert_eq!(looks(&publish), [0, 1], "{publish:#?}");
-            for (part, own, each) in [(hook, SANDBOX, MOUNTED), (create, JOINS, LENT), (publish, PUBLISH, PUBLISHED)] {
-                // On a slow machine all are asked again.
-                let [asked, _] = looks(&part);
-                let most = own + volumes * each + asked * (ASKED + volumes) + others * FOREIGN;
+            assert_eq!(probes_and_tables(&publish), [0, 1], "{publish:#?}");
+            for (part, own, each) in [(hook, SANDBOX, MOUNTED), (create, JOINS, ATTACHED), (publish, PUBLISH, PUBLISHED)] {
+                // On a slow machine the cached results expire, and the devices are probed again.
+                let [asked, _] = probes_and_tables(&part);
+                let most = own + volumes * each + asked * (PROBE + volumes) + others * FOREIGN;
                 assert!(part.count() <= most, "{} of {most}: {part:#?}", part.count());
             }
         }

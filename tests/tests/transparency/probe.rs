@@ -1,4 +1,4 @@
-//! A delegate that writes down how it was called.
+//! A delegate that records how it was called.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, Permissions};
@@ -8,7 +8,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use runcrust_tests::Node;
 
-/// Lines of proc(5)'s `status` that a process has from its caller.
+/// Lines of proc(5)'s `status` that a process inherits from its caller.
 const INHERITED: [&str; 21] = [
     "Name",
     "Umask",
@@ -33,7 +33,7 @@ const INHERITED: [&str; 21] = [
     "Mems_allowed",
 ];
 
-/// Files of `/proc/<pid>` that say what a process has from its caller.
+/// Files of `/proc/<pid>` that show what a process inherits from its caller.
 const FILES: [&str; 8] = [
     "cmdline",
     "environ",
@@ -53,9 +53,9 @@ const SCHEDULED: [(&str, usize); 4] = [
     ("policy", 38),
 ];
 
-/// Who has less than all capabilities may not read all of them.
-/// Looks at itself while nothing of its own is changed: for a command with a redirection dash
-/// changes its descriptors, and for any command, for a moment, its signal mask.
+/// The script inspects itself before it runs a command with a redirection, for which dash changes its descriptors, and as
+/// far as possible before any command, for which dash changes its signal mask for a moment. A `cat` may fail, because a
+/// process without all capabilities may not read all files.
 const SCRIPT: &str = r#"#!/bin/sh
 while IFS= read -r line; do echo "$line"; done </proc/$$/status >OUTPUT/status
 /usr/bin/find /proc/$$/fd /proc/$$/ns /proc/$$/cwd -type l -fprintf OUTPUT/links '%p %l\n'
@@ -78,10 +78,10 @@ pub(crate) struct Probe {
     output: PathBuf,
 }
 
-/// What the probe saw.
+/// What the probe recorded.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Seen {
-    /// By name: the arguments, the environment, the descriptors, …
+pub(crate) struct ProbeRecord {
+    /// Facts by name: arguments, environment, descriptors, …
     facts: BTreeMap<String, String>,
     status: ExitStatus,
     stdout: String,
@@ -89,7 +89,7 @@ pub(crate) struct Seen {
 }
 
 impl Probe {
-    /// Installs a probe as the delegate of a node. By its name it is a runc or a crun.
+    /// Installs a probe as the delegate of a node. Its name begins with that of the node's delegate, which sets its kind.
     pub(crate) fn install(node: &Node) -> Self {
         let output = node.dir().subdir("probe");
         let name = format!("{}-probe", node.handler().delegate());
@@ -106,8 +106,8 @@ impl Probe {
         probe
     }
 
-    /// Runs a command that ends in the probe, with this standard input.
-    pub(crate) fn watch(&self, command: &mut Command, input: &Path) -> Seen {
+    /// Runs a command that execs the probe, with the file `input` as standard input.
+    pub(crate) fn run(&self, command: &mut Command, input: &Path) -> ProbeRecord {
         let _ = fs::remove_dir_all(&self.output);
         fs::create_dir(&self.output).expect("mkdir");
         command.stdin(File::open(input).expect("the input"));
@@ -118,12 +118,15 @@ impl Probe {
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         let read = |name: &str| {
             let bytes = fs::read(self.output.join(name));
-            let bytes = bytes.unwrap_or_else(|error| {
-                panic!("{name}: {error}: the probe wasn't reached: {stderr}")
-            });
+            let bytes = bytes
+                .unwrap_or_else(|error| panic!("{name}: {error}: the probe did not run: {stderr}"));
             String::from_utf8_lossy(&bytes).into_owned()
         };
-        assert_eq!(read("pid").trim(), pid.to_string(), "the same process");
+        assert_eq!(
+            read("pid").trim(),
+            pid.to_string(),
+            "the probe is another process"
+        );
         let mut facts = BTreeMap::new();
         for name in FILES.into_iter().chain(["stdin"]) {
             facts.insert(name.to_owned(), read(name));
@@ -141,7 +144,7 @@ impl Probe {
             }
         }
         assert!(INHERITED.iter().all(|name| facts.contains_key(*name)));
-        // prctl(2) tells these to the process alone, and setpriv has them from it.
+        // prctl(2) returns these only to the process itself; setpriv inherits them.
         let bits = read("setpriv");
         let bits = bits.lines().find(|line| line.starts_with("Securebits: "));
         facts.insert(
@@ -150,7 +153,7 @@ impl Probe {
         );
         for line in read("links").lines() {
             let (name, target) = line.split_once(' ').expect("a name and a target");
-            // Each run has pipes of its own.
+            // Pipes differ between runs.
             let target = if target.starts_with("pipe:") {
                 "a pipe"
             } else {
@@ -158,11 +161,11 @@ impl Probe {
             };
             let name = name
                 .rsplit_once(&format!("{pid}/"))
-                .expect("below its own")
+                .expect("a path below the process's directory")
                 .1;
             facts.insert(name.to_owned(), target.to_owned());
         }
-        Seen {
+        ProbeRecord {
             facts,
             status: output.status,
             stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -171,8 +174,8 @@ impl Probe {
     }
 }
 
-impl Seen {
-    /// A fact, such as `cmdline` or `fd/3`.
+impl ProbeRecord {
+    /// Returns a fact, such as `cmdline` or `fd/3`.
     #[track_caller]
     pub(crate) fn fact(&self, name: &str) -> &str {
         self.facts
@@ -180,13 +183,13 @@ impl Seen {
             .unwrap_or_else(|| panic!("no {name} in {self:#?}"))
     }
 
-    /// The same without some facts.
+    /// Returns the record without some facts.
     pub(crate) fn without(mut self, names: &[&str]) -> Self {
         self.facts.retain(|name, _| !names.contains(&name.as_str()));
         self
     }
 
-    /// How it ended, and what it said.
+    /// Returns the exit status, standard output and standard error.
     pub(crate) fn answer(&self) -> (ExitStatus, &str, &str) {
         (self.status, &self.stdout, &self.stderr)
     }

@@ -1,4 +1,4 @@
-//! Callers that are root only in a user namespace of their own.
+//! Callers that are root only in their own user namespace.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -10,7 +10,7 @@ use serde_json::json;
 
 const USER: u32 = 1000;
 
-/// A bundle that such a caller can run: its own, without what takes privileges.
+/// Returns a bundle that such a caller can run, without anything that needs privileges.
 fn bundle(node: &Node) -> Bundle {
     let mut bundle = Bundle::plain(node.dir()).args(["/bin/echo", "hello"]);
     let spec = bundle.spec_mut();
@@ -30,23 +30,23 @@ fn bundle(node: &Node) -> Bundle {
     bundle.write()
 }
 
-fn give_away(path: &Path) {
+fn chown_recursively(path: &Path) {
     chown(path, Some(USER), Some(USER)).unwrap();
     if path.is_dir() && !path.is_symlink() {
         for entry in fs::read_dir(path).unwrap() {
             let entry = entry.unwrap().path();
             if !entry.is_symlink() {
-                give_away(&entry);
+                chown_recursively(&entry);
             }
         }
     }
 }
 
-/// Runs the bundle's container as that user, in a user namespace.
+/// Runs the bundle's container as an ordinary user, in a user namespace.
 fn run(node: &Node, program: &Path) -> Run {
     let (bundle, root) = (bundle(node), node.dir().subdir("rootless"));
-    give_away(bundle.path());
-    give_away(&root);
+    chown_recursively(bundle.path());
+    chown_recursively(&root);
     let mut command = Command::new("setpriv");
     let user = USER.to_string();
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
@@ -61,9 +61,9 @@ fn run(node: &Node, program: &Path) -> Run {
 }
 
 on_each_delegate! {
-    fn a_rootless_container_runs_whatever_root_has_staged(delegate: Delegate) {
+    fn a_rootless_container_runs_with_and_without_entries(delegate: Delegate) {
         let node = Node::new(delegate);
-        // The user may not see where the programs were built.
+        // The user may be unable to read the build directory.
         let own = node.dir().subdir("bin").join(node.handler().name());
         fs::copy(binary("runcrust"), &own).unwrap();
         let configuration = node.handler().configuration();

@@ -1,4 +1,4 @@
-//! Descriptors and terminals on their way into a container, and out of it.
+//! Descriptors and terminals that are passed into a container, and terminals that are sent back.
 
 use std::fs;
 
@@ -10,24 +10,24 @@ use serde_json::json;
 use crate::twin::{Call, masked};
 use crate::twins::Twins;
 
-/// Three descriptors, of which systemd would pass the first two.
+/// Opens three descriptors, of which the first two are passed as systemd does.
 const ACTIVATED: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
                          export LISTEN_FDS=2 LISTEN_PID=$$ LISTEN_FDNAMES=a:b";
 
-/// The same, meant for another process.
-const NOT_MEANT: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
+/// The same, but addressed to another process.
+const OTHER_PID: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
                          export LISTEN_FDS=2 LISTEN_PID=1";
 
-/// Tells what descriptors it has.
+/// Writes which descriptors the container has.
 const SCRIPT: &str = "echo fds $LISTEN_FDS, pid $LISTEN_PID, names $LISTEN_FDNAMES >/seen.new; \
                       for fd in 3 4 5 6; do [ ! -e /proc/self/fd/$fd ] || cat <&$fd; done >>/seen.new; \
                       mv /seen.new /seen";
 
-fn telling(bundle: Bundle) -> Bundle {
+fn listing_descriptors(bundle: Bundle) -> Bundle {
     bundle.script(SCRIPT)
 }
 
-fn with_files(twins: &Twins) {
+fn write_files(twins: &Twins) {
     for twin in twins.both() {
         for name in ["three", "four", "five"] {
             fs::write(twin.work.join(name), format!("{name}\n")).unwrap();
@@ -35,31 +35,31 @@ fn with_files(twins: &Twins) {
     }
 }
 
-/// What both containers have seen, which is the same.
+/// Asserts that both containers have seen the same, and returns that.
 #[track_caller]
-fn seen(twins: &Twins) -> String {
+fn same_seen(twins: &Twins) -> String {
     let [theirs, ours] = twins.both().map(|twin| {
         let file = twin.container.bundle().join("rootfs/seen");
-        wait_until("the container's words", WAIT_TIMEOUT, || file.exists());
+        wait_until("the container's output", WAIT_TIMEOUT, || file.exists());
         let text = fs::read_to_string(&file).unwrap();
         fs::remove_file(&file).unwrap();
         text
     });
     assert_eq!(
         theirs, ours,
-        "in the bare delegate's container, and in runcrust's"
+        "left: in the bare delegate's container; right: in runcrust's"
     );
     ours
 }
 
-fn activate(twins: &Twins) {
-    with_files(twins);
+fn pass_descriptors(twins: &Twins) {
+    write_files(twins);
     let create = "create --bundle @BUNDLE --pid-file @PIDFILE @ID";
     let preserve = "create --bundle @BUNDLE --pid-file @PIDFILE --preserve-fds 1 @ID";
     for (line, shell, expected) in [
         (create, ACTIVATED, "three\nfour\n"),
         (preserve, ACTIVATED, "three\nfour\nfive\n"),
-        (create, NOT_MEANT, ""),
+        (create, OTHER_PID, ""),
         (
             "run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID",
             ACTIVATED,
@@ -67,30 +67,30 @@ fn activate(twins: &Twins) {
         ),
         (
             "run --bundle @BUNDLE --preserve-fds=3 --pid-file @PIDFILE @ID",
-            NOT_MEANT,
+            OTHER_PID,
             "",
         ),
         ("run --bundle @BUNDLE @ID", ACTIVATED, "three\nfour\n"),
     ] {
         let line = format!("--root @ROOT --log @LOG --log-format json {line}");
-        let how = Call {
+        let call = Call {
             line: &line,
             shell: Some(shell),
             ..Call::default()
         };
-        let _ = twins.same_call(how).success().silent();
+        let _ = twins.assert_same_call(call).success().silent();
         if line.contains("create") {
-            let _ = twins.same("--root @ROOT start @ID").success();
+            let _ = twins.assert_same("--root @ROOT start @ID").success();
         }
-        let seen = seen(twins);
+        let seen = same_seen(twins);
         if shell == ACTIVATED {
             let (first, rest) = seen.split_once('\n').unwrap();
-            // crun 1.8.1 doesn't tell the container how many there are.
+            // crun 1.8.1 does not pass LISTEN_FDS.
             assert!(first.contains(", pid 1, "), "{line}: {first}");
             assert_eq!(rest, expected, "{line}");
         }
-        twins.wait_for_the_end();
-        let _ = twins.same("--root @ROOT delete --force @ID");
+        twins.wait_until_ended();
+        let _ = twins.assert_same("--root @ROOT delete --force @ID");
     }
 }
 
@@ -100,9 +100,9 @@ fn terminal(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// Both receive a terminal, in the same way.
+/// Receives the terminals, and asserts that they have the same name.
 #[track_caller]
-fn terminals(sockets: &[ConsoleSocket; 2]) -> [Terminal; 2] {
+fn receive_terminals(sockets: &[ConsoleSocket; 2]) -> [Terminal; 2] {
     let terminals = sockets.each_ref().map(ConsoleSocket::receive);
     let [theirs, ours] = terminals.each_ref().map(|terminal| masked(&terminal.name));
     assert_eq!(theirs, ours);
@@ -111,7 +111,7 @@ fn terminals(sockets: &[ConsoleSocket; 2]) -> [Terminal; 2] {
 }
 
 #[track_caller]
-fn talk(mut terminals: [Terminal; 2]) {
+fn assert_same_dialog(mut terminals: [Terminal; 2]) {
     let texts = terminals.each_mut().map(|terminal| {
         terminal.wait_for("hello\r\n");
         terminal.type_line("you");
@@ -120,31 +120,31 @@ fn talk(mut terminals: [Terminal; 2]) {
     assert_eq!(texts[0], texts[1]);
 }
 
-fn consoles(twins: &Twins) {
+fn use_consoles(twins: &Twins) {
     let sockets = twins
         .both()
         .map(|twin| ConsoleSocket::bind(twin.work.join("tty")));
     let globals = "--root @ROOT --log @LOG --log-format json";
-    // Nobody would have the terminal.
+    // Without a console socket the terminal would have no recipient.
     let _ = twins
-        .same(&format!(
+        .assert_same(&format!(
             "{globals} create --bundle @BUNDLE --pid-file @PIDFILE @ID"
         ))
         .failure();
     let _ = twins
-        .same(&format!(
+        .assert_same(&format!(
             "{globals} create --bundle @BUNDLE --console-socket @WORK/no @ID"
         ))
         .failure();
 
     let create = "create --bundle @BUNDLE --pid-file @PIDFILE --console-socket @WORK/tty @ID";
     let _ = twins
-        .same(&format!("{globals} {create}"))
+        .assert_same(&format!("{globals} {create}"))
         .success()
         .silent();
-    let container = terminals(&sockets);
-    let _ = twins.same(&format!("{globals} start @ID")).success();
-    talk(container);
+    let container = receive_terminals(&sockets);
+    let _ = twins.assert_same(&format!("{globals} start @ID")).success();
+    assert_same_dialog(container);
 
     let process = json!({
         "terminal": true,
@@ -160,30 +160,33 @@ fn consoles(twins: &Twins) {
         "exec --process @WORK/exec.json --console-socket @WORK/tty --detach --pid-file @WORK/pid @ID",
         "exec --pid-file @WORK/pid --console-socket @WORK/tty --process @WORK/exec.json --detach --tty @ID",
     ] {
-        let _ = twins.same(&format!("{globals} {exec}")).success().silent();
-        talk(terminals(&sockets));
+        let _ = twins
+            .assert_same(&format!("{globals} {exec}"))
+            .success()
+            .silent();
+        assert_same_dialog(receive_terminals(&sockets));
     }
     twins.end();
 }
 
 on_each_delegate! {
     fn activated_sockets_reach_the_container(delegate: Delegate) {
-        activate(&Twins::plain(delegate, telling));
+        pass_descriptors(&Twins::plain(delegate, listing_descriptors));
     }
 
     fn activated_sockets_reach_a_container_with_a_volume(delegate: Delegate) {
-        let twins = Twins::apps(delegate, telling);
-        activate(&twins);
+        let twins = Twins::apps(delegate, listing_descriptors);
+        pass_descriptors(&twins);
         assert!(twins.has_a_volume());
     }
 
     fn a_terminal_reaches_the_caller(delegate: Delegate) {
-        consoles(&Twins::plain(delegate, terminal));
+        use_consoles(&Twins::plain(delegate, terminal));
     }
 
     fn a_terminal_of_an_app_with_a_volume_reaches_the_caller(delegate: Delegate) {
         let twins = Twins::apps(delegate, terminal);
-        consoles(&twins);
+        use_consoles(&twins);
         assert!(twins.has_a_volume());
     }
 }

@@ -1,4 +1,4 @@
-//! One of two containers that are called alike, and what it answers.
+//! One of two containers that are called in the same way, and its answers.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::process::{Command, ExitStatus, Stdio};
 use runcrust_tests::{Bundle, Container, Runtime, TestDir};
 use serde_json::{Map, Value};
 
-/// What came of a call; numbers, and with them times and the twins' own names, are masked.
+/// The result of a call. Numbers are masked, and with them times and the twins' names.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub(crate) struct Answer {
     pub(crate) status: ExitStatus,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
-    /// The lines that the call has added to the log, sorted: a container's init writes there too.
+    /// The lines that the call has added to the log, sorted, because the container's init writes there, too.
     pub(crate) log: Vec<String>,
     /// Whether there is a pid file.
     pid_file: bool,
@@ -33,16 +33,16 @@ impl Answer {
         self
     }
 
-    /// Nothing was said by anybody.
+    /// Asserts that nothing was printed or logged.
     #[track_caller]
     pub(crate) fn silent(self) -> Self {
-        let said = (&*self.stdout, &*self.stderr, &*self.log);
-        assert_eq!(said, ("", "", &[] as &[String]), "{self:#?}");
+        let output = (&*self.stdout, &*self.stderr, &*self.log);
+        assert_eq!(output, ("", "", &[] as &[String]), "{self:#?}");
         self
     }
 }
 
-/// Runs of digits become one `#`, and of blanks one blank.
+/// Replaces each run of digits by one `#`, and each run of blanks by one blank.
 pub(crate) fn masked(text: &str) -> String {
     let mut masked = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -56,8 +56,8 @@ pub(crate) fn masked(text: &str) -> String {
     masked
 }
 
-/// A line of runc's debug log that is there or not: a signal with which Go stirs its own threads, how long a busy
-/// machine took to freeze, and from 1.2 on the end of a thread, which the process may end before.
+/// Returns whether a line of runc's debug log is only there by chance: a signal by which Go preempts its threads, how long
+/// freezing took on a busy machine, and from 1.2 on the end of a thread, before which the process may end.
 fn is_by_chance(line: &str) -> bool {
     [
         "urgent I/O condition",
@@ -68,7 +68,7 @@ fn is_by_chance(line: &str) -> bool {
     .any(|text| line.contains(text))
 }
 
-/// A line of runc's debug log without the place in runc's source, which runc 1.3 gives to some lines by chance.
+/// Removes the location in runc's source from a line of its debug log: runc 1.3 adds it to some lines by chance.
 fn without_origin(line: &str) -> String {
     let Ok(mut entry) = serde_json::from_str::<Map<String, Value>>(line) else {
         return line.to_owned();
@@ -77,12 +77,12 @@ fn without_origin(line: &str) -> String {
     Value::Object(entry).to_string()
 }
 
-/// One of the two.
+/// One of the two containers.
 pub(crate) struct Twin {
     pub(crate) container: Container,
     pub(crate) runtime: Runtime,
     pub(crate) bundle: Bundle,
-    /// Of the files that calls name.
+    /// The directory of the files that calls name.
     pub(crate) work: PathBuf,
 }
 
@@ -96,8 +96,8 @@ impl Twin {
         }
     }
 
-    /// A word of a call: `@BUNDLE`, `@NAME` (of its directory), `@ID`, `@ROOT`, `@LOG`,
-    /// `@PIDFILE`, and `@WORK` for a directory of the twin's own, stand for what the twin has.
+    /// Replaces the placeholders `@BUNDLE`, `@NAME` (of the bundle's directory), `@ID`, `@ROOT`, `@LOG`, `@PIDFILE` and
+    /// `@WORK` in a word of a call.
     fn word(&self, word: &str) -> String {
         let path = |path: &Path| path.to_string_lossy().into_owned();
         word.replace("@BUNDLE", &path(self.bundle.path()))
@@ -113,15 +113,15 @@ impl Twin {
         self.bundle.path().join("init.pid")
     }
 
-    pub(crate) fn call(&self, how: &Call<'_>) -> Answer {
+    pub(crate) fn call(&self, call: &Call<'_>) -> Answer {
         let output = |name: &str| {
             let path = self.work.join(name);
-            // A file and not a pipe: a container that was made holds it open.
+            // A file instead of a pipe, because a created container keeps it open.
             let file = File::create(&path).expect("a file for the output");
             (path, Stdio::from(file))
         };
         let (stdout, stderr) = (output("stdout"), output("stderr"));
-        let mut command = match how.shell {
+        let mut command = match call.shell {
             None => self.runtime.command(),
             Some(script) => {
                 let mut shell = Command::new("/bin/sh");
@@ -131,17 +131,17 @@ impl Twin {
                 shell
             }
         };
-        command.args(how.line.split_whitespace().map(|word| self.word(word)));
-        command.current_dir(match how.directory {
+        command.args(call.line.split_whitespace().map(|word| self.word(word)));
+        command.current_dir(match call.directory {
             None => self.bundle.path().to_owned(),
             Some(directory) => self.word(directory).into(),
         });
         let input = self.work.join("stdin");
-        fs::write(&input, how.stdin).expect("a file for the input");
+        fs::write(&input, call.stdin).expect("a file for the input");
         command.stdin(File::open(&input).expect("the input"));
         command.stdout(stdout.1).stderr(stderr.1);
-        if how.line.contains("@PIDFILE") {
-            // One that is there afterwards is this call's.
+        if call.line.contains("@PIDFILE") {
+            // Removed first, so that an existing pid file is this call's.
             let _ = fs::remove_file(self.pid_file());
         }
         let before = self.log().len();
@@ -154,7 +154,7 @@ impl Twin {
         let stdout = read(stdout.0);
         Answer {
             status,
-            stdout: if how.exact { stdout } else { masked(&stdout) },
+            stdout: if call.exact { stdout } else { masked(&stdout) },
             stderr: masked(&read(stderr.0)),
             log,
             pid_file: self.pid().is_some(),
@@ -171,17 +171,17 @@ impl Twin {
     }
 }
 
-/// How a runtime is called.
+/// A call of a runtime.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Call<'a> {
     /// The arguments, split at blanks.
     pub(crate) line: &'a str,
     /// The standard input.
     pub(crate) stdin: &'a str,
-    /// The standard output is compared as it is, without a mask.
+    /// Whether standard output is compared without a mask.
     pub(crate) exact: bool,
-    /// What a shell does first, which then execs the runtime.
+    /// Commands for a shell to run before it execs the runtime.
     pub(crate) shell: Option<&'a str>,
-    /// From where, if not from the bundle.
+    /// The working directory, if it is not the bundle.
     pub(crate) directory: Option<&'a str>,
 }

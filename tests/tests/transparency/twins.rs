@@ -1,4 +1,4 @@
-//! One life of a container twice: with the bare delegate, and with runcrust before it.
+//! Two containers that are called in the same way: one with the bare delegate, one with runcrust before it.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use runcrust_tests::{
 
 use crate::twin::{Answer, Call, Twin};
 
-/// The two, and what they stand on. Dropped in this order.
+/// The two containers and their environment. Dropped in this order.
 pub(crate) struct Twins {
     pub(crate) bare: Twin,
     pub(crate) ours: Twin,
@@ -23,7 +23,7 @@ pub(crate) struct Twins {
 }
 
 impl Twins {
-    /// Containers without volumes; `change` makes the bundles what they are to be.
+    /// Returns containers without volumes. `change` adapts each bundle.
     pub(crate) fn plain(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let (node, dir) = (Node::new(delegate), TestDir::new());
         let make =
@@ -38,7 +38,7 @@ impl Twins {
         }
     }
 
-    /// The sandboxes of two pods; for that of ours a volume is staged.
+    /// Returns the sandboxes of two pods. A volume is staged for the pod of runcrust's.
     pub(crate) fn sandboxes(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let (node, dir) = (Node::new(delegate), TestDir::new());
         let device = node.ext4();
@@ -56,7 +56,7 @@ impl Twins {
         }
     }
 
-    /// Two apps of pods with `/data`: ours is a deferred volume, the other a directory.
+    /// Returns two apps in pods, with `/data`: runcrust's is a deferred volume, the other a directory.
     pub(crate) fn apps(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let pods = Self::sandboxes(delegate, |bundle| bundle);
         for twin in [&pods.bare, &pods.ours] {
@@ -87,7 +87,7 @@ impl Twins {
         }
     }
 
-    /// What each says: first the bare delegate.
+    /// Calls both, and returns the answers: the bare delegate's first.
     pub(crate) fn answers(&self, line: &str) -> [Answer; 2] {
         let call = Call {
             line,
@@ -96,23 +96,27 @@ impl Twins {
         self.both().map(|twin| twin.call(&call))
     }
 
-    /// Both answer the same.
+    /// Calls both, and asserts that the answers are the same.
     #[track_caller]
-    pub(crate) fn same_call(&self, call: Call<'_>) -> Answer {
+    pub(crate) fn assert_same_call(&self, call: Call<'_>) -> Answer {
         let (theirs, ours) = (self.bare.call(&call), self.ours.call(&call));
-        assert_eq!(theirs, ours, "bare, and by runcrust: {}", call.line);
+        assert_eq!(
+            theirs, ours,
+            "left: bare; right: by runcrust: {}",
+            call.line
+        );
         ours
     }
 
     #[track_caller]
-    pub(crate) fn same(&self, line: &str) -> Answer {
-        self.same_call(Call {
+    pub(crate) fn assert_same(&self, line: &str) -> Answer {
+        self.assert_same_call(Call {
             line,
             ..Call::default()
         })
     }
 
-    /// Waits until both containers run what is in their config, whose command line has this.
+    /// Waits until the command lines of both containers' processes contain `name`.
     #[track_caller]
     pub(crate) fn wait_for_program(&self, name: &str) {
         for twin in self.both() {
@@ -124,9 +128,9 @@ impl Twins {
         }
     }
 
-    /// Waits until both containers are frozen: crun's `pause` doesn't.
+    /// Waits until both containers are frozen: crun's `pause` does not wait for it.
     #[track_caller]
-    pub(crate) fn wait_for_the_frost(&self) {
+    pub(crate) fn wait_until_frozen(&self) {
         for twin in self.both() {
             let group = twin.container.cgroup();
             wait_until("a frozen container", WAIT_TIMEOUT, || {
@@ -135,10 +139,10 @@ impl Twins {
         }
     }
 
-    /// Waits until nothing of both containers runs. The first process of a pid namespace that has
-    /// left its cgroup still waits for the others'.
+    /// Waits until both containers have no processes. The first process of a pid namespace may have left its cgroup while
+    /// it waits for the others.
     #[track_caller]
-    pub(crate) fn wait_for_the_end(&self) {
+    pub(crate) fn wait_until_ended(&self) {
         for twin in self.both() {
             let (group, pid) = (twin.container.cgroup(), twin.pid());
             wait_until("the container's end", WAIT_TIMEOUT, || {
@@ -147,20 +151,20 @@ impl Twins {
         }
     }
 
-    /// Ends both containers, and deletes them when they have ended: in a hurry the delegates
-    /// complain of cgroups that are still in use, or don't.
+    /// Kills both containers, waits for their end, and deletes them. Before the processes have ended, the delegates may
+    /// complain about cgroups in use, or not.
     #[track_caller]
     pub(crate) fn end(&self) {
-        let _ = self.same("--root @ROOT kill @ID KILL").success();
-        self.wait_for_the_end();
-        let _ = self.same("--root @ROOT delete @ID").success();
+        let _ = self.assert_same("--root @ROOT kill @ID KILL").success();
+        self.wait_until_ended();
+        let _ = self.assert_same("--root @ROOT delete @ID").success();
     }
 
     pub(crate) fn both(&self) -> [&Twin; 2] {
         [&self.bare, &self.ours]
     }
 
-    /// Whether runcrust has found a volume in its bundle.
+    /// Returns whether runcrust has rewritten its bundle for a volume.
     pub(crate) fn has_a_volume(&self) -> bool {
         self.device.is_some() && self.ours.bundle.config() != *self.ours.bundle.spec()
     }

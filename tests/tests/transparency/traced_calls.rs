@@ -1,4 +1,4 @@
-//! The system calls of runcrust's own part: from its exec to that of the delegate.
+//! Traces of the system calls that runcrust makes before it execs the delegate.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use runcrust_tests::system_calls::{CallKind, names};
 
-/// The kinds of calls that change something, or what this process hands on. Of opens the flags are looked at.
+/// Kinds of calls that change something, or what the process passes on. For opens the flags are checked.
 const CHANGES: [CallKind; 4] = [
     CallKind::Object,
     CallKind::Write,
@@ -14,30 +14,30 @@ const CHANGES: [CallKind; 4] = [
     CallKind::Inherited,
 ];
 
-/// A traced command: `strace` prints what it does, until it ends.
+/// The strace output of a command.
 pub(crate) struct Trace {
     file: PathBuf,
 }
 
-/// A program's part of a trace.
+/// The system calls of one program in a trace.
 #[derive(Debug)]
-pub(crate) struct Part {
+pub(crate) struct TracedCalls {
     calls: Vec<String>,
-    /// When each was made, in seconds, where that was traced.
+    /// When each call was made, in seconds. Empty if the times were not traced.
     times: Vec<f64>,
-    /// The exec that ended it, or of a program that became no other one its own.
+    /// The exec that ended the program, or that started it if it did not exec another one.
     pub(crate) exec: String,
 }
 
 impl Trace {
-    /// Will write to a file in `directory`.
+    /// Returns a trace that is written to a file in `directory`.
     pub(crate) fn in_directory(directory: &Path) -> Self {
         Self {
             file: directory.join("strace"),
         }
     }
 
-    /// The same command under strace: it alone, not its children, which outlive it.
+    /// Wraps a command in strace, which does not follow its children, because they outlive it.
     pub(crate) fn of(&self, command: &Command) -> Command {
         let mut traced = Command::new("/usr/bin/strace");
         traced
@@ -49,7 +49,7 @@ impl Trace {
             .args(command.get_args());
         traced.env_clear();
         for (name, value) in command.get_envs() {
-            traced.env(name, value.expect("nothing is taken away"));
+            traced.env(name, value.expect("a command that removes no variable"));
         }
         if let Some(directory) = command.get_current_dir() {
             traced.current_dir(directory);
@@ -57,11 +57,11 @@ impl Trace {
         traced
     }
 
-    /// What was traced up to the second exec, which has to have worked, and how many there were
-    /// in all.
+    /// Returns the calls between the first and the second exec, and the number of execs. Asserts that the second exec
+    /// succeeded.
     #[track_caller]
-    pub(crate) fn part(&self) -> (Part, usize) {
-        let text = fs::read(&self.file).expect("strace has written");
+    pub(crate) fn part(&self) -> (TracedCalls, usize) {
+        let text = fs::read(&self.file).expect("the output of strace");
         let text = String::from_utf8_lossy(&text).into_owned();
         let lines = || text.lines();
         let is_exec = |line: &&str| line.starts_with("execve(");
@@ -77,7 +77,7 @@ impl Trace {
             .nth(1)
             .expect("an exec of the delegate");
         assert!(exec.ends_with(" = 0"), "{exec}");
-        let part = Part {
+        let part = TracedCalls {
             calls,
             times: Vec::new(),
             exec: exec.to_owned(),
@@ -85,9 +85,9 @@ impl Trace {
         (part, lines().filter(is_exec).count())
     }
 
-    /// How many execs a traced command was.
+    /// Returns the number of execs.
     pub(crate) fn execs(&self) -> usize {
-        let text = fs::read_to_string(&self.file).expect("strace has written");
+        let text = fs::read_to_string(&self.file).expect("the output of strace");
         text.lines()
             .filter(|line| line.starts_with("execve("))
             .count()
@@ -98,10 +98,10 @@ fn name(call: &str) -> &str {
     call.split_once('(').map_or("", |(name, _)| name)
 }
 
-impl Part {
-    /// The calls of a program that was traced with their times (`-ttt`), without those of whom it started.
+impl TracedCalls {
+    /// Returns the calls of a program traced with times (`-ttt`), without those of its children.
     #[track_caller]
-    pub(crate) fn of_a_program(file: &Path) -> Self {
+    pub(crate) fn of_program(file: &Path) -> Self {
         let lines = runcrust_tests::trace::calls(file);
         let parts = lines.iter().filter_map(|line| {
             let (pid, rest) = line.split_once(' ')?;
@@ -121,30 +121,29 @@ impl Part {
         }
     }
 
-    /// When those were made that have such a text.
+    /// Returns the times of the calls that contain a text.
     pub(crate) fn times_of(&self, text: &str) -> Vec<f64> {
         let both = self.calls.iter().zip(&self.times);
         let named = both.filter(|(call, _)| call.contains(text));
         named.map(|(_, time)| *time).collect()
     }
 
-    /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.calls.len()
     }
 
-    /// Those that have such a text.
-    pub(crate) fn that_name(&self, text: &str) -> impl Iterator<Item = &String> {
+    /// Returns the calls that contain a text.
+    pub(crate) fn containing(&self, text: &str) -> impl Iterator<Item = &String> {
         self.calls.iter().filter(move |call| call.contains(text))
     }
 
-    /// How many name an entry of the crust directory.
+    /// Returns the number of calls that name an entry of the crust directory.
     pub(crate) fn probes(&self) -> usize {
         let names = |call: &&String| runcrust_tests::trace::names_an_entry(call);
         self.calls.iter().filter(names).count()
     }
 
-    /// How many bytes were read from files.
+    /// Returns the number of bytes read from files.
     pub(crate) fn bytes_read(&self) -> usize {
         let reads = self
             .calls
@@ -154,14 +153,14 @@ impl Part {
         counts.sum()
     }
 
-    /// The files opened, with the whole call.
+    /// Returns the calls that open files.
     pub(crate) fn opens(&self) -> impl Iterator<Item = &str> {
         let opens = ["open", "openat", "openat2"];
         let calls = self.calls.iter().map(String::as_str);
         calls.filter(move |call| opens.contains(&name(call)))
     }
 
-    /// The directories that were listed, each once.
+    /// Returns the directories that were listed, each once.
     pub(crate) fn listed(&self) -> Vec<String> {
         let listings = self
             .calls
@@ -180,7 +179,7 @@ impl Part {
         directories
     }
 
-    /// How often a file was opened; tries that fail count too.
+    /// Returns how often a file was opened, including failed attempts.
     pub(crate) fn opened(&self, file_name: &str) -> usize {
         let ends = [format!("\"{file_name}\""), format!("/{file_name}\"")];
         self.opens()
@@ -188,17 +187,17 @@ impl Part {
             .count()
     }
 
-    /// The calls whose arguments name a path at or below this one.
-    pub(crate) fn naming(&self, path: &Path) -> Vec<&str> {
+    /// Returns the calls with an argument at or below a path.
+    pub(crate) fn naming_path(&self, path: &Path) -> Vec<&str> {
         let start = format!("\"{}", path.display());
         let calls = self.calls.iter().map(String::as_str);
-        // What is read may name it: runcrust's configuration does.
+        // Data that is read may contain the path: runcrust's configuration does.
         calls
             .filter(|call| name(call) != "read" && call.contains(&start))
             .collect()
     }
 
-    /// Nothing is written, made, locked or started.
+    /// Asserts that nothing is written, created, locked or started.
     #[track_caller]
     pub(crate) fn assert_changes_nothing(&self) {
         let changes = self

@@ -1,12 +1,11 @@
-//! What the real delegates say of themselves and of what can't be done, with and without runcrust
-//! before them.
+//! Texts, features and errors of the real delegates, with and without runcrust before them.
 
 use runcrust_tests::{Bundle, Node, on_each_delegate};
 
 use crate::twin::Call;
 use crate::twins::Twins;
 
-/// Texts and features: they are the same to the byte.
+/// Commands that print texts or features. Their output must be the same to the byte.
 const TEXTS: &str = "
     --version
     -v
@@ -32,7 +31,7 @@ const TEXTS: &str = "
     list -q
 ";
 
-/// Neither knows what is meant.
+/// Commands that fail.
 const MISTAKES: &str = "
     state nobody
     start nobody
@@ -81,22 +80,22 @@ const MISTAKES: &str = "
 ";
 
 on_each_delegate! {
-    fn what_it_says_of_itself_is_the_delegates(delegate: Delegate) {
+    fn version_help_and_features_are_the_delegates(delegate: Delegate) {
         let twins = Twins::plain(delegate, |bundle| bundle);
         let texts = TEXTS.lines().skip(1).map(str::trim);
         for line in texts {
-            let how = Call { exact: true, ..Call::default() };
-            let answer = twins.same_call(Call { line, ..how });
+            let call = Call { exact: true, ..Call::default() };
+            let answer = twins.assert_same_call(Call { line, ..call });
             if line == "--version" {
                 let first = format!("{delegate} version ");
                 assert!(answer.stdout.starts_with(&first), "{answer:?}");
             }
-            let _ = twins.same(&format!("--root @ROOT --log @LOG --log-format json {line}"));
+            let _ = twins.assert_same(&format!("--root @ROOT --log @LOG --log-format json {line}"));
         }
     }
 
-    fn its_failures_are_unchanged(delegate: Delegate) {
-        // A container that can be made, and not started: `create` fails as late as it can.
+    fn failures_are_the_delegates(delegate: Delegate) {
+        // A container that can be created but not started, so that `create` gets as far as it can before it fails.
         let twins = Twins::plain(delegate, |bundle| bundle.args(["/no/such/program"]));
         let lines = MISTAKES.lines().map(str::trim).filter(|line| !line.is_empty());
         for line in lines {
@@ -105,12 +104,12 @@ on_each_delegate! {
                 "--root @ROOT --log @LOG",
                 "--root=@ROOT --log=@LOG --log-format=json",
             ] {
-                let _ = twins.same(&format!("{globals} {line}"));
+                let _ = twins.assert_same(&format!("{globals} {line}"));
             }
         }
     }
 
-    fn a_life_without_volumes_leaves_no_trace_of_runcrust(delegate: Delegate) {
+    fn a_container_without_volumes_leaves_no_files(delegate: Delegate) {
         let node = Node::new(delegate);
         let data = node.dir().subdir("data");
         let bundle = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
@@ -121,7 +120,7 @@ on_each_delegate! {
         let _ = container.delete_force().success();
         assert_eq!(container.log_lines(), []);
         for path in [node.handler().crust_root(), node.handler().state_dir()] {
-            assert!(!path.exists(), "{} was made", path.display());
+            assert!(!path.exists(), "{} was created", path.display());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Callers of a node whose delegate is a probe.
+//! Calls of a node whose delegate is a probe.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,21 +7,21 @@ use std::process::Command;
 
 use runcrust_tests::{Bundle, Delegate, Node};
 
-use crate::probe::{Probe, Seen};
+use crate::probe::{Probe, ProbeRecord};
 
 /// A node whose delegate is a probe.
-pub(crate) struct Probed {
+pub(crate) struct ProbedNode {
     pub(crate) node: Node,
     pub(crate) probe: Probe,
     pub(crate) input: PathBuf,
 }
 
-impl Probed {
+impl ProbedNode {
     pub(crate) fn new(delegate: Delegate) -> Self {
         Self::on(Node::new(delegate))
     }
 
-    /// From here on the node's delegate is a probe.
+    /// Replaces the node's delegate by a probe.
     pub(crate) fn on(node: Node) -> Self {
         let input = node.dir().join("input");
         fs::write(&input, "{\"memory\":{}}\n").unwrap();
@@ -32,21 +32,29 @@ impl Probed {
         }
     }
 
-    /// A caller that gives its child this and that: it runs a script, which execs `program`.
-    pub(crate) fn through(&self, script: &str, program: &Path, arguments: &[&OsStr]) -> Seen {
+    /// Runs a shell script that then execs `program`, which inherits what the script has set.
+    pub(crate) fn through(
+        &self,
+        script: &str,
+        program: &Path,
+        arguments: &[&OsStr],
+    ) -> ProbeRecord {
         let mut command = Command::new("/bin/sh");
         command.args(["-ec", &format!("{script}\nexec \"$0\" \"$@\"")]);
         command.arg(program).args(arguments);
         command.current_dir(self.node.dir().path()).env_clear();
-        self.probe.watch(&mut command, &self.input)
+        self.probe.run(&mut command, &self.input)
     }
 
-    /// The probe sees the same with and without runcrust.
+    /// Asserts that the probe records the same with and without runcrust.
     #[track_caller]
-    pub(crate) fn same(&self, script: &str, arguments: &[&OsStr]) -> Seen {
+    pub(crate) fn assert_same(&self, script: &str, arguments: &[&OsStr]) -> ProbeRecord {
         let bare = self.through(script, &self.probe.program, arguments);
         let wrapped = self.through(script, self.node.handler().path(), arguments);
-        assert_eq!(bare, wrapped, "bare, and by runcrust, {arguments:?}");
+        assert_eq!(
+            bare, wrapped,
+            "left: bare; right: by runcrust; {arguments:?}"
+        );
         wrapped
     }
 
@@ -55,6 +63,6 @@ impl Probed {
     }
 }
 
-pub(crate) fn os<'a>(words: &[&'a str]) -> Vec<&'a OsStr> {
+pub(crate) fn os_strings<'a>(words: &[&'a str]) -> Vec<&'a OsStr> {
     words.iter().map(|word| OsStr::new(*word)).collect()
 }

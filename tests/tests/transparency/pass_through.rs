@@ -1,4 +1,4 @@
-//! What runcrust does before the delegate runs, by its system calls.
+//! System calls of runcrust before the delegate runs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -9,9 +9,9 @@ use runcrust_tests::{
     Bundle, Container, Node, Run, Runtime, StagedVolume, mounts, on_each_delegate,
 };
 
-use crate::strace::{Part, Trace};
+use crate::traced_calls::{Trace, TracedCalls};
 
-/// Which file it is, and when it was last touched.
+/// Returns inode, ctime and content of a file, to detect any change.
 fn identity(path: &Path) -> (u64, i64, i64, Vec<u8>) {
     let stat = fs::symlink_metadata(path).expect("stat");
     (
@@ -22,9 +22,9 @@ fn identity(path: &Path) -> (u64, i64, i64, Vec<u8>) {
     )
 }
 
-/// Creates a container whose config doesn't match, and checks what that costs.
+/// Creates a container without volumes, and asserts that runcrust changes nothing and reads each file once.
 #[track_caller]
-fn pass_through(node: &Node, bundle: &Bundle) -> (Container, Part) {
+fn pass_through(node: &Node, bundle: &Bundle) -> (Container, TracedCalls) {
     let (before, records) = (identity(&bundle.config_path()), node.records());
     let container = node.container(bundle);
     let trace = Trace::in_directory(node.dir().path());
@@ -33,7 +33,7 @@ fn pass_through(node: &Node, bundle: &Bundle) -> (Container, Part) {
         .success();
     let (part, execs) = trace.part();
     part.assert_changes_nothing();
-    assert_eq!(execs, 2, "its own and the delegate's");
+    assert_eq!(execs, 2, "other execs than runcrust's and the delegate's");
     let delegate = format!("execve({:?}, ", node.handler().delegate().program());
     assert!(part.exec.starts_with(&delegate), "{}", part.exec);
     assert_eq!(part.opened("config.json"), 1, "{part:#?}");
@@ -45,7 +45,7 @@ fn pass_through(node: &Node, bundle: &Bundle) -> (Container, Part) {
     (container, part)
 }
 
-/// A volume of another pod: there is a crust directory, with something in it.
+/// Stages a volume of another pod, so that the crust directory exists and is not empty.
 fn stage_for_another(node: &Node) -> runcrust_tests::LoopDevice {
     let device = node.ext4();
     let _ = node.stage("pod-z", "pv-9", &device, &[]);
@@ -65,19 +65,19 @@ on_each_delegate! {
         let bare = Container::new(&Runtime::bare(delegate), &bare);
         let trace = Trace::in_directory(node.dir().path());
         let _ = bare.create_with(trace.of(&bare.create_command())).success();
-        assert_eq!(trace.execs(), 1, "the bare delegate's own");
+        assert_eq!(trace.execs(), 1, "other execs than the bare delegate's");
     }
 
     fn a_pod_without_deferred_volumes_costs_one_exec_each(delegate: Delegate) {
         let node = Node::new(delegate);
         let _device = stage_for_another(&node);
-        // A CSI volume that the driver mounted, as every driver does without deferral.
+        // A CSI volume that its driver has mounted, as without deferral.
         let target = node.target("pod-a", "pv-1");
         mounts::tmpfs(&target);
 
         let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
         let directory = target.parent().and_then(Path::parent).unwrap();
-        assert_eq!(part.listed(), [directory.to_str().unwrap()], "its one listing");
+        assert_eq!(part.listed(), [directory.to_str().unwrap()], "not one listing");
 
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
         let (app, part) = pass_through(&node, &bundle);
@@ -86,7 +86,7 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "hello\n");
     }
 
-    fn a_pod_without_csi_volumes_is_not_looked_for_twice(delegate: Delegate) {
+    fn a_pod_without_csi_volumes_lists_no_directory(delegate: Delegate) {
         let node = Node::new(delegate);
         let _device = stage_for_another(&node);
         let (sandbox, part) = pass_through(&node, &node.sandbox_bundle("pod-a").write());
@@ -95,7 +95,7 @@ on_each_delegate! {
         assert_eq!(part.listed(), <[String; 0]>::default());
     }
 
-    fn a_foreign_subpath_bind_reads_no_mount_table(delegate: Delegate) {
+    fn a_subpath_on_another_file_system_reads_no_mount_table(delegate: Delegate) {
         let node = Node::on_root_mount(delegate);
         let _device = stage_for_another(&node);
         let target = node.target("pod-a", "pv-1");
@@ -110,9 +110,9 @@ on_each_delegate! {
         let (app, part) = pass_through(&node, &node.app_bundle(&sandbox).bind(&csi, "/csi", &[]).write());
         assert_eq!(part.opened("mountinfo"), 0, "{part:#?}");
         let directory = target.parent().and_then(Path::parent).unwrap();
-        assert_eq!(part.listed(), [directory.to_str().unwrap()], "for what is staged of the pod");
+        assert_eq!(part.listed(), [directory.to_str().unwrap()], "to find the pod's staged volumes");
         let _ = app.sh("echo hello > /csi/file");
-        // On the file system that target paths are on, it may be of any volume: a hostPath's subPath is bound so.
+        // A source on the file system of the target paths may be of any volume: a hostPath's subPath is bound like this.
         let (app, part) = pass_through(&node, &node.app_bundle(&sandbox).bind(&empty, "/empty", &[]).write());
         assert_eq!(part.opened("mountinfo"), 1, "{part:#?}");
         let _ = app.sh("echo hello > /empty/file");
@@ -121,7 +121,7 @@ on_each_delegate! {
         }
     }
 
-    fn katas_layout_is_looked_into_only_where_that_is_configured(delegate: Delegate) {
+    fn kata_directories_are_read_only_if_configured(delegate: Delegate) {
         let katas = Path::new("/run/kata-containers");
         for (extra, opens) in [("", 0), ("kata_layout = true", 1)] {
             let node = Node::with(delegate, extra);
@@ -129,13 +129,13 @@ on_each_delegate! {
             let data = node.dir().subdir("data");
             let bundle = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
             let (_container, part) = pass_through(&node, &bundle);
-            let named = part.naming(katas);
+            let named = part.naming_path(katas);
             assert_eq!(named.len().min(1), opens, "{named:#?}");
             assert_eq!(part.listed(), <[String; 0]>::default());
         }
     }
 
-    fn a_node_where_nothing_was_ever_staged_lists_nothing(delegate: Delegate) {
+    fn a_node_without_a_crust_directory_lists_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
         let target = node.target("pod-a", "pv-1");
         fs::write(target.join("file"), "hello\n").unwrap();
@@ -146,12 +146,12 @@ on_each_delegate! {
         let (_plain, part) = pass_through(&node, &Bundle::plain(node.dir()).write());
         assert_eq!(part.listed(), <[String; 0]>::default());
         for path in [node.handler().crust_root(), node.handler().state_dir()] {
-            assert!(!path.exists(), "{} was made", path.display());
+            assert!(!path.exists(), "{} was created", path.display());
         }
     }
 
-    /// The rest of the container's life, and what callers ask of a runtime.
-    fn other_commands_never_look_at_the_bundle(delegate: Delegate) {
+    /// The commands of the rest of a container's life, and queries.
+    fn other_commands_do_not_read_the_bundle(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.container(&bundle);
@@ -173,7 +173,7 @@ on_each_delegate! {
             let _ = Run::of(&mut trace.of(&app.command(&arguments)));
             let (part, execs) = trace.part();
             part.assert_changes_nothing();
-            // What the delegate itself execs is its own affair.
+            // Further execs are the delegate's.
             assert!(execs >= 2, "{arguments:?}");
             assert_eq!(part.opened("config.json"), 0, "{arguments:?}: {part:#?}");
             let state: [PathBuf; 4] = [
@@ -183,7 +183,7 @@ on_each_delegate! {
                 volume.handler().kubelet_dir(),
             ];
             for path in &state {
-                assert_eq!(part.naming(path), <[&str; 0]>::default(), "{arguments:?}");
+                assert_eq!(part.naming_path(path), <[&str; 0]>::default(), "{arguments:?}");
             }
             assert_eq!(part.listed(), <[String; 0]>::default());
         }

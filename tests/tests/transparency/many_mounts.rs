@@ -1,51 +1,51 @@
-//! A container with many mounts, counted in system calls and bytes read: four times as many mounts cost
-//! no more than four times as much.
+//! Containers with many mounts, measured in system calls and bytes read: four times as many mounts cost at most four times
+//! as much.
 
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::kubelet::SubPath;
 use runcrust_tests::{Bundle, Container, Delegate, Node, StagedVolume};
 
-use crate::strace::{Part, Trace};
+use crate::traced_calls::{Trace, TracedCalls};
 
 const FEW: usize = 40;
 const MANY: usize = 4 * FEW;
 
-/// What a container mounts, beside the volume itself.
+/// The mounts of a container, besides one of the volume itself.
 #[derive(Debug, Clone, Copy)]
 enum Mounts {
-    /// The volume, again and again.
+    /// The whole volume each time.
     Whole,
-    /// A subPath of it each.
+    /// Different subPaths of the volume.
     Subpaths,
-    /// The same, as a kubelet without the KEP binds each before the create.
+    /// Different subPaths, bound before the create, as by a kubelet without the KEP.
     StockSubpaths,
-    /// Subpaths, without a sandbox.
-    Own,
-    /// A directory of the host's.
-    Others,
+    /// Different subPaths, in a container without a sandbox.
+    SubpathsWithoutSandbox,
+    /// An ordinary directory each time.
+    Ordinary,
 }
 
 fn bundle(node: &Node, sandbox: &Container, target: &Path, what: Mounts, count: usize) -> Bundle {
     let others = node.dir().subdir("others");
     let mut bundle = match what {
-        Mounts::Own => Bundle::plain(node.dir()),
+        Mounts::SubpathsWithoutSandbox => Bundle::plain(node.dir()),
         _ => node.app_bundle(sandbox),
     };
     for number in 0..count {
         let source = match what {
             Mounts::Whole => target.to_owned(),
-            Mounts::Subpaths | Mounts::Own => target.join(number.to_string()),
-            Mounts::StockSubpaths => kubelets_bind(node, target, number),
-            Mounts::Others => others.clone(),
+            Mounts::Subpaths | Mounts::SubpathsWithoutSandbox => target.join(number.to_string()),
+            Mounts::StockSubpaths => bound_subpath(node, target, number),
+            Mounts::Ordinary => others.clone(),
         };
         bundle = bundle.bind(source, &format!("/data/{number}"), &[]);
     }
     bundle.bind(target, "/volume", &[]).write()
 }
 
-/// The bind of a subPath of the volume, which is made once for both containers.
-fn kubelets_bind(node: &Node, target: &Path, number: usize) -> PathBuf {
+/// Returns kubelet's bind mount of a subPath, which both containers share. Makes it on the first call.
+fn bound_subpath(node: &Node, target: &Path, number: usize) -> PathBuf {
     let (kubelet, path) = (node.handler().kubelet_dir(), number.to_string());
     let subpath = SubPath {
         pod_uid: "pod-a",
@@ -61,7 +61,7 @@ fn kubelets_bind(node: &Node, target: &Path, number: usize) -> PathBuf {
     subpath.bind(&kubelet)
 }
 
-/// Calls, and bytes read, up to the delegate of a create beside a container that is there with as many.
+/// Returns the calls and the bytes read of a create, up to the delegate. Another container with the same mounts is running.
 fn cost(what: Mounts, count: usize) -> [usize; 2] {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Crun);
     let _first = volume.run(&bundle(&volume, &sandbox, &volume.target, what, count));
@@ -69,9 +69,9 @@ fn cost(what: Mounts, count: usize) -> [usize; 2] {
     let trace = Trace::in_directory(volume.dir().path());
     let create = trace.of(&second.create_command());
     let _ = second.create_with(create).success();
-    let part: Part = trace.part().0;
-    // Other tests' loop devices are looked at, too.
-    let devices = part.that_name("/sys/").count() + part.that_name("/dev/loop").count();
+    let part: TracedCalls = trace.part().0;
+    // The loop devices of other tests are probed, too.
+    let devices = part.containing("/sys/").count() + part.containing("/dev/loop").count();
     [part.count() - devices, part.bytes_read()]
 }
 
@@ -81,8 +81,8 @@ fn a_create_is_linear_in_its_mounts() {
         Mounts::Whole,
         Mounts::Subpaths,
         Mounts::StockSubpaths,
-        Mounts::Own,
-        Mounts::Others,
+        Mounts::SubpathsWithoutSandbox,
+        Mounts::Ordinary,
     ] {
         let (few, many) = (cost(what, FEW), cost(what, MANY));
         let most = few.map(|few| 4 * few);

@@ -1,5 +1,5 @@
-//! Mounts of the node's own directories, which an engine may have made of volumes: what is staged is looked at
-//! once for a create, however many they are.
+//! Mounts of the node's directories, which an engine may have made from volumes. The staged volumes are looked up once for
+//! a create, however many such mounts the container has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use nix::sys::statfs::{OVERLAYFS_SUPER_MAGIC, statfs};
 use runcrust_tests::{Bundle, Delegate, Node, mounts};
 
-use crate::strace::{Part, Trace};
+use crate::traced_calls::{Trace, TracedCalls};
 
-/// Of a create of a container with one bind of a directory on the file system that volumes are staged on.
+/// Calls of a create of a container with one bind mount of a directory on the file system of the target paths.
 const EMPTY_DIR: usize = 60;
 
-/// The calls of the create of a container that has these sources.
-fn calls(node: &Node, sources: &[PathBuf]) -> Part {
+/// Creates a container with these sources, and returns the calls.
+fn calls(node: &Node, sources: &[PathBuf]) -> TracedCalls {
     let mut bundle = Bundle::plain(node.dir());
     for (number, source) in sources.iter().enumerate() {
         bundle = bundle.bind(source, &format!("/mounts/{number}"), &[]);
@@ -25,7 +25,7 @@ fn calls(node: &Node, sources: &[PathBuf]) -> Part {
     trace.part().0
 }
 
-/// The calls of a create that name a staged target path, or the mount table.
+/// Returns the number of calls that name a staged target path, and of reads of the mount table, with this many binds.
 fn cost(binds: usize) -> [usize; 2] {
     let (node, device) = Node::with_ext4(Delegate::Crun);
     let target = node.dir().subdir("staged");
@@ -36,18 +36,18 @@ fn cost(binds: usize) -> [usize; 2] {
         bind
     });
     let part = calls(&node, &binds.collect::<Vec<_>>());
-    [part.naming(&target).len(), part.opened("mountinfo")]
+    [part.naming_path(&target).len(), part.opened("mountinfo")]
 }
 
 #[test]
-fn more_sources_do_not_look_at_the_volumes_again() {
+fn more_sources_do_not_repeat_the_lookup_of_volumes() {
     let (few, many) = (cost(1), cost(10));
     assert!(few[0] > 0 && few[1] > 0, "{few:?}");
     assert_eq!(few, many, "[calls that name the target path, mount tables]");
 }
 
 #[test]
-fn a_missing_target_path_costs_others_no_mount_table() {
+fn sources_after_a_missing_target_path_cost_no_mount_table() {
     let node = Node::on_root_mount(Delegate::Crun);
     let device = node.ext4();
     let target = node.dir().subdir("staged");
@@ -55,15 +55,15 @@ fn a_missing_target_path_costs_others_no_mount_table() {
     fs::remove_dir(&target).unwrap();
     let sources = (0..10).map(|number| node.dir().subdir(format!("source-{number}")));
     let part = calls(&node, &sources.collect::<Vec<_>>());
-    // An overlay doesn't remember that a name is gone, so the way to the target path isn't cached (openat2(2),
+    // An overlay does not cache that a name is missing, so the lookup of the target path is not cached (openat2(2),
     // RESOLVE_CACHED), and the mount table is read once instead.
     let is_overlay = statfs(node.dir().path()).unwrap().filesystem_type() == OVERLAYFS_SUPER_MAGIC;
     assert_eq!(part.opened("mountinfo"), usize::from(is_overlay));
 }
 
-/// As kubelet makes a subPath of an emptyDir: a bind of a directory on the file system that volumes are staged on.
+/// The container has a bind mount as kubelet makes one of an emptyDir's subPath, on the file system of the target paths.
 #[test]
-fn the_staged_volumes_cost_a_container_without_one_nothing() {
+fn staged_volumes_cost_nothing_for_a_container_without_one() {
     let costs = [1, 60].map(|volumes| {
         let (node, device) = Node::with_ext4(Delegate::Crun);
         for number in 0..volumes {
@@ -80,8 +80,8 @@ fn the_staged_volumes_cost_a_container_without_one_nothing() {
         }
         mounts::bind(&of, &bind);
         let part = calls(&node, &[bind]);
-        // How often the mount table is read is up to the machine's mounts.
-        let reads = part.that_name("read(").count();
+        // The number of reads of the mount table depends on the machine's mounts.
+        let reads = part.containing("read(").count();
         [
             part.count() - reads,
             part.probes(),
@@ -90,7 +90,7 @@ fn the_staged_volumes_cost_a_container_without_one_nothing() {
     });
     assert_eq!(
         costs[0], costs[1],
-        "[calls, entries asked for, mount tables]"
+        "[calls, entries looked up, mount tables]"
     );
     assert!(costs[1][0] <= EMPTY_DIR, "{costs:?}");
 }

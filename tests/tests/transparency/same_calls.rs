@@ -1,16 +1,16 @@
-//! How the delegate is called, compared with the same call without runcrust.
+//! The delegate is called in the same way as without runcrust.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 
 use runcrust_tests::on_each_delegate;
 
-use crate::probe::Seen;
-use crate::probed::{Probed, os};
+use crate::probe::ProbeRecord;
+use crate::probed_node::{ProbedNode, os_strings};
 
 on_each_delegate! {
     fn every_command_reaches_the_delegate_unchanged(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let path = bundle.path().to_str().unwrap();
         let pod = probed.node.sandbox_bundle("pod-a").write();
@@ -45,67 +45,67 @@ on_each_delegate! {
                     word => word,
                 })
                 .collect();
-            let seen = probed.same("", &os(&words));
+            let seen = probed.assert_same("", &os_strings(&words));
             let mut expected = vec!["/bin/sh", probed.probe.program.to_str().unwrap()];
             expected.extend(words);
             assert_eq!(seen.fact("cmdline"), format!("{}\0", expected.join("\0")));
         }
     }
 
-    fn odd_arguments_are_not_touched(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+    fn unusual_arguments_are_unchanged(delegate: Delegate) {
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let odd = OsStr::from_bytes(b"\xff\xfe caf\xe9 \n\t\"'$(x)");
-        let _ = probed.same("", &[OsStr::new("state"), odd, OsStr::new(""), OsStr::new("--")]);
-        let mut create = os(&["create", "--pid-file"]);
+        let _ = probed.assert_same("", &[OsStr::new("state"), odd, OsStr::new(""), OsStr::new("--")]);
+        let mut create = os_strings(&["create", "--pid-file"]);
         create.extend([odd, OsStr::new("--bundle"), bundle.path().as_os_str()]);
         create.push(OsStr::new("id"));
-        let _ = probed.same("", &create);
+        let _ = probed.assert_same("", &create);
     }
 
     fn the_environment_is_the_callers(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let script = "export PATH=/nowhere LISTEN_FDS=1 LISTEN_PID=$$ EMPTY= _LIBCONTAINER_X=1 \
                       RUST_BACKTRACE=full RUST_LOG=trace ODD=\"$(printf 'a\\377\\nb')\"";
         for arguments in [
-            os(&["state", "id"]),
-            os(&["create", "--bundle", bundle.path().to_str().unwrap(), "id"]),
+            os_strings(&["state", "id"]),
+            os_strings(&["create", "--bundle", bundle.path().to_str().unwrap(), "id"]),
         ] {
             let run = |program| probed.through(script, program, &arguments);
             let bare = run(probed.probe.program.as_path());
             let wrapped = run(probed.node.handler().path());
-            // LISTEN_PID is each run's own.
-            let variables = |seen: &Seen| -> Vec<String> {
+            // The shell's LISTEN_PID differs between runs.
+            let variables = |seen: &ProbeRecord| -> Vec<String> {
                 let all = seen.fact("environ").split('\0').map(str::to_owned);
                 all.filter(|variable| !variable.starts_with("LISTEN_PID=")).collect()
             };
             assert_eq!(variables(&bare), variables(&wrapped));
             assert!(variables(&wrapped).contains(&"PATH=/nowhere".to_owned()));
         }
-        // podman gives no PATH at times.
-        let seen = probed.same("unset PATH", &os(&["state", "id"]));
+        // podman sometimes sets no PATH.
+        let seen = probed.assert_same("unset PATH", &os_strings(&["state", "id"]));
         assert!(!seen.fact("environ").contains("PATH="), "{seen:#?}");
     }
 
     fn standard_input_is_the_delegates(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let path = bundle.path().to_str().unwrap();
         for arguments in [
-            os(&["update", "--resources=-", "id"]),
-            os(&["create", "--bundle", path, "id"]),
+            os_strings(&["update", "--resources=-", "id"]),
+            os_strings(&["create", "--bundle", path, "id"]),
         ] {
-            let seen = probed.same("", &arguments);
+            let seen = probed.assert_same("", &arguments);
             assert_eq!(seen.fact("stdin"), "{\"memory\":{}}\n");
         }
     }
 
-    fn its_end_and_its_words_are_the_delegates(delegate: Delegate) {
-        let probed = Probed::new(delegate);
+    fn the_delegates_status_and_output_are_unchanged(delegate: Delegate) {
+        let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();
         let create = ["create", "--bundle", bundle.path().to_str().unwrap(), "id"];
-        for arguments in [os(&["state", "id"]), os(&create)] {
+        for arguments in [os_strings(&["state", "id"]), os_strings(&create)] {
             for (script, exit) in [
                 ("export PROBE_EXIT=0", Some(0)),
                 ("export PROBE_EXIT=1", Some(1)),
@@ -113,7 +113,7 @@ on_each_delegate! {
                 ("export PROBE_SIGNAL=KILL", None),
                 ("export PROBE_SIGNAL=PIPE", None),
             ] {
-                let seen = probed.same(script, &arguments);
+                let seen = probed.assert_same(script, &arguments);
                 let (status, stdout, stderr) = seen.answer();
                 assert_eq!(status.code(), exit, "{script}");
                 assert_eq!((stdout, stderr), ("to stdout\n", "to stderr\n"));
