@@ -1,9 +1,9 @@
 // peak PROGRAM ARGUMENT...: runs a program until it executes another one, and prints its peak resident set at that
 // moment, in kB.
 //
-// ru_maxrss of wait4(2) would be the largest of three peaks: that of the parent, whose pages a vfork shares, that of the
-// program, and that of the program that it executes. So the program is stopped at the entry of its own execve(2), and
-// its peak is read from /proc.
+// ru_maxrss of wait4(2) would be the largest of three peaks: that of the parent, whose pages a vfork shares, that of
+// the program, and that of the program that it executes. So the program is stopped at the entry of its own execve(2),
+// and its peak is read from /proc.
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>
