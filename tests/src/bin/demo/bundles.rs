@@ -1,4 +1,4 @@
-//! A pod by the runtime's command line, as containerd's shim calls it.
+//! The demo of a pod through the runtime's command line, which is called as containerd's shim calls it.
 
 use std::fs;
 
@@ -17,7 +17,7 @@ pub(crate) fn show(delegate: Delegate) {
     let target = node.target(POD, "pv-demo");
     out.abbreviate(&target, "TARGET");
 
-    out.step("A CSI driver has a block device with ext4, and defers its mount for a pod");
+    out.step("A CSI driver stages a block device with ext4 for a pod instead of mounting it");
     let device = node.ext4();
     let exclusive = [
         "--fs-group",
@@ -30,24 +30,24 @@ pub(crate) fn show(delegate: Delegate) {
     out.text(&format!("{}:", info.display()));
     out.text(&fs::read_to_string(info).expect("it was staged"));
 
-    out.step("The pod's sandbox: runcrust adds a tmpfs, the device and two hooks to its config");
+    out.step("The pod's sandbox is created: runcrust adds a tmpfs, the device and two hooks to its config");
     let bundle = node.sandbox_bundle(POD).write();
     let sandbox = create(&node, &out, &bundle);
 
-    out.step("An app: its bind mount keeps place and options, only the source changes");
+    out.step("An app is created: its bind mount keeps its destination and options, and gets a new source");
     let bundle = node
         .app_bundle(&sandbox)
         .bind(&target, "/data", &[])
         .write();
     let one = create(&node, &out, &bundle);
-    out.step("A second app with a subPath, which is created in the volume");
+    out.step("A second app is created with a subPath, which runcrust creates in the volume");
     let bundle = node
         .app_bundle(&sandbox)
         .bind(target.join("logs"), "/var/log/app", &[])
         .write();
     let two = create(&node, &out, &bundle);
 
-    out.step("The volume inside each container: one file system, fsGroup applied");
+    out.step("Both containers see the same file system, with the fsGroup applied");
     out.inside(
         "one",
         &one,
@@ -65,7 +65,7 @@ pub(crate) fn show(delegate: Delegate) {
     );
     out.inside("two", &two, "stat -c 'st_dev %d' /var/log/app");
 
-    out.step("Nothing in the host's mount table, and nothing in the target path on the host");
+    out.step("The host has no mount of the device, and no files in the target path");
     out.text(&format!(
         "mounts of {} on the host: {}",
         device.path().display(),
@@ -77,10 +77,10 @@ pub(crate) fn show(delegate: Delegate) {
         fs::read_dir(&target).map_or(0, Iterator::count)
     ));
 
-    out.step("Stats, by the CLI that the volume's runtime-cli names");
+    out.step("Show the usage of the volume with the program that its runtime-cli names");
     out.run(&node.stats(&target).success());
 
-    out.step("A second pod wants the same device: its access mode allows one (ReadWriteOncePod)");
+    out.step("A second pod is refused: the access mode allows one pod to use the device (ReadWriteOncePod)");
     let other_target = node.stage(OTHER_POD, "pv-demo", &device, &exclusive);
     let other = node.sandbox(OTHER_POD);
     let bundle = node
@@ -91,7 +91,7 @@ pub(crate) fn show(delegate: Delegate) {
     let _ = refused.create().failure();
     out.text(&refused.last_log_error().expect("a reason in the log"));
 
-    out.step("The pods end: the device is free, and unstaging leaves nothing");
+    out.step("After the pods have ended the device is free, and unstaging leaves nothing");
     for container in [refused, other, one, two, sandbox] {
         container.stop();
         let _ = container.delete();

@@ -1,4 +1,4 @@
-//! The same pod through containerd's CRI, where the handler is called `crust`.
+//! The demo of the same pod through containerd's CRI with the handler `crust`.
 
 use std::fs;
 
@@ -11,7 +11,8 @@ const POD: &str = "3f9a7c3e-51a5-4a0e-8d8e-2b1f6f0c9d77";
 
 pub(crate) fn show(delegate: Delegate) {
     let node = Node::new(delegate);
-    let title = format!("The same pod through a containerd's CRI, handler `crust`, on {delegate}");
+    let title =
+        format!("The same pod through containerd's CRI with the handler `crust`, on {delegate}");
     let out = Transcript::new(node.handler(), node.dir().path(), &title);
     let device = node.ext4();
     let target = node.stage(POD, "pv-demo", &device, &["--fs-group", "2000"]);
@@ -19,7 +20,7 @@ pub(crate) fn show(delegate: Delegate) {
     let cri = containerd.cri();
     let pod = containerd.pod(POD);
 
-    out.step("RunPodSandbox, CreateContainer and StartContainer");
+    out.step("Run the sandbox and two containers: RunPodSandbox, CreateContainer, StartContainer");
     let sandbox = cri.run_pod(&pod, "crust").expect("RunPodSandbox");
     out.text(&format!("sandbox {sandbox}"));
     let config = containerd.app("app").mount(utf8(&target), "/data");
@@ -34,9 +35,9 @@ pub(crate) fn show(delegate: Delegate) {
     let second = cri
         .run(&sandbox, &config, &pod)
         .expect("CreateContainer and StartContainer");
-    out.text(&format!("container {second}, with the subPath logs"));
+    out.text(&format!("container {second} with the subPath logs"));
 
-    out.step("Exec in the containers");
+    out.step("Run commands in the containers: ExecSync");
     for (container, script) in [
         (&app, "echo hello > /data/logs/greeting; ls -ln /data"),
         (&second, "cat /var/log/app/greeting; ls -lnd /var/log/app"),
@@ -51,7 +52,7 @@ pub(crate) fn show(delegate: Delegate) {
         device.host_mounts().len()
     ));
 
-    out.step("What CRI says when a volume can't be mounted");
+    out.step("The CRI returns runcrust's error if a volume can't be mounted");
     let info = node.entry(&target).join("mountInfo.json");
     let staged = fs::read(&info).expect("it is staged");
     fs::write(&info, "{}").expect("write mountInfo.json");
@@ -66,7 +67,7 @@ pub(crate) fn show(delegate: Delegate) {
     out.text(&error.message);
     fs::write(&info, staged).expect("write mountInfo.json");
 
-    out.step("StopPodSandbox and RemovePodSandbox");
+    out.step("Stop and remove the pod: StopPodSandbox, RemovePodSandbox");
     cri.stop_pod(&sandbox).expect("StopPodSandbox");
     cri.remove_pod(&sandbox).expect("RemovePodSandbox");
     device.wait_until_free(WAIT_TIMEOUT);

@@ -1,6 +1,6 @@
-//! `make demo`: a deferred volume end to end, without Kubernetes, on runc and on crun, by the runtime's command line
-//! and through a private containerd's CRI. Everything is real and everything is removed again, also when the demo is
-//! interrupted.
+//! `make demo`: a deferred volume from end to end, without Kubernetes, with runc and with crun, through the runtime's
+//! command line and through a private containerd's CRI. All programs are real. Everything is removed at the end, also
+//! if the demo is interrupted.
 
 mod bundles;
 mod cri;
@@ -13,5 +13,5 @@ fn main() {
         bundles::show(delegate);
         cri::show(delegate);
     }
-    println!("\nDone: nothing is left of any of it.");
+    println!("\nDone. The demo has removed everything that it created.");
 }

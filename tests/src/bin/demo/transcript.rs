@@ -1,4 +1,4 @@
-//! What the reader sees.
+//! The output of the demo.
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use runcrust_tests::{Container, Handler, Run};
 use serde_json::Value;
 
-/// The arrays of a config that runcrust adds to.
+/// The arrays of a config to which runcrust adds elements.
 const ARRAYS: [&str; 5] = [
     "/mounts",
     "/linux/devices",
@@ -15,7 +15,7 @@ const ARRAYS: [&str; 5] = [
     "/hooks/poststop",
 ];
 
-/// Prints, with long names shortened.
+/// Prints the transcript with long names shortened.
 #[derive(Debug)]
 pub(crate) struct Transcript {
     short: Vec<(String, &'static str)>,
@@ -38,7 +38,7 @@ impl Transcript {
         transcript
     }
 
-    /// From now on `path` is printed as `short`; longer paths before their parents.
+    /// Prints `path` as `short` from now on. Longer paths are replaced first.
     pub(crate) fn abbreviate(&mut self, path: &Path, short: &'static str) {
         self.short.push((path.display().to_string(), short));
         self.short
@@ -46,32 +46,32 @@ impl Transcript {
         println!("({short} stands for {})", path.display());
     }
 
-    /// What comes now, and why.
+    /// Prints the heading of a step.
     pub(crate) fn step(&self, text: &str) {
         println!("\n{}", self.bold(&format!("# {text}")));
     }
 
-    /// A command and what it said.
+    /// Prints a command and its output.
     pub(crate) fn run(&self, run: &Run) {
         println!("$ {}", self.shorten(&run.command));
         self.text(&run.stdout);
         self.text(&run.stderr);
     }
 
-    /// A script in a container and what it said.
+    /// Runs a script in a container, and prints it with its output.
     pub(crate) fn inside(&self, name: &str, container: &Container, script: &str) {
         println!("{name}$ {script}");
         self.text(&container.sh(script));
     }
 
-    /// Lines of output.
+    /// Prints lines of output.
     pub(crate) fn text(&self, text: &str) {
         for line in text.lines().filter(|line| !line.is_empty()) {
             println!("  {}", self.shorten(line));
         }
     }
 
-    /// What was changed in a config.
+    /// Prints the changes of a config.
     pub(crate) fn difference(&self, before: &Value, after: &Value) {
         for array in ARRAYS {
             let elements = |config: &Value| -> Vec<Value> {

@@ -1,4 +1,4 @@
-//! `make grammar`: writes down anew how the installed runc and crun read their command lines.
+//! `make grammar`: records how the installed runc and crun parse their command lines.
 
 use std::fs;
 
