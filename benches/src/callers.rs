@@ -1,4 +1,4 @@
-//! Callers of a `crust.v1.Runtime`, each with a connection of its own.
+//! Clients of a `crust.v1.Runtime`, each with its own connection.
 
 use std::path::Path;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
 
-/// So many of them, connected to one server.
+/// Clients that are connected to one server.
 #[derive(Debug)]
 pub(crate) struct Callers {
     runtime: Runtime,
@@ -17,9 +17,9 @@ pub(crate) struct Callers {
 }
 
 impl Callers {
-    /// Connects them.
+    /// Connects `count` clients.
     pub(crate) fn connect(socket: &Path, count: usize) -> Self {
-        // One has nobody to wait for on another thread.
+        // A single client does not need a second thread.
         let mut builder = match count {
             1 => Builder::new_current_thread(),
             _ => Builder::new_multi_thread(),
@@ -32,7 +32,7 @@ impl Callers {
         Self { runtime, clients }
     }
 
-    /// Has the first of them stage volumes, one after the other; the time of each call, in milliseconds.
+    /// Stages volumes with the first client, one after the other, and returns the time of each call in milliseconds.
     pub(crate) fn one_by_one(&self, requests: &[RuntimeStageVolumeRequest]) -> Vec<f64> {
         let mut client = self.clients[0].clone();
         self.runtime.block_on(async {
@@ -47,7 +47,7 @@ impl Callers {
         })
     }
 
-    /// Has all of them stage volumes at once, each its share; the time until the last is staged, in seconds.
+    /// Stages volumes with all clients at the same time, and returns the time until the last one is staged, in seconds.
     pub(crate) fn at_once(&self, requests: &[RuntimeStageVolumeRequest]) -> f64 {
         let shares = requests.chunks(requests.len().div_ceil(self.clients.len()));
         let shares: Vec<_> = shares.map(<[_]>::to_vec).collect();

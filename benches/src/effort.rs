@@ -1,18 +1,18 @@
-//! How much a row does.
+//! The number of repetitions.
 
-/// How much is done for a figure.
+/// The number of repetitions of each kind.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Effort {
-    /// Of each measurement, where somebody said how many.
+    /// The rounds of each measurement, if the user has set them.
     pub(crate) rounds: Option<usize>,
-    /// Of the daemon.
+    /// The calls of the daemon before its memory is measured.
     pub(crate) calls: usize,
-    /// Made and removed.
+    /// The pods that are created and removed.
     pub(crate) pods: usize,
 }
 
 impl Effort {
-    /// The rounds of a measurement that by itself has so many.
+    /// Returns the rounds of a measurement, with the measurement's own default.
     pub(crate) fn rounds(&self, own: usize) -> usize {
         self.rounds.unwrap_or(own)
     }

@@ -1,4 +1,4 @@
-//! What several rows measure on: a node, and a bundle of an ordinary size.
+//! Fixtures of several rows: a node, a device, and a bundle of an ordinary size.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -6,22 +6,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, mounts, volume};
 
-use crate::starts::Line;
+use crate::starts::CommandLine;
 
-/// Of the config, in bytes.
+/// The size of the config in bytes.
 const SIZE: usize = 60_000;
 const MOUNTS: usize = 30;
-/// Of their sources.
+/// The number of path components of the mounts' sources.
 const DEPTH: usize = 10;
 
-/// A node in order, with bundles in memory as containerd has them.
+/// Makes a node that `doctor` accepts, with bundles on a tmpfs as in containerd.
 pub(crate) fn node(delegate: Delegate) -> Node {
     let node = Node::well_configured(delegate, "");
     mounts::tmpfs(&node.dir().subdir("bundles"));
     node
 }
 
-/// A device with an empty ext4 of 32 MiB, in memory: what a mount writes waits for no disk, which others may use.
+/// Makes a device with an empty ext4 of 32 MiB on a tmpfs, so that a mount does not wait for a disk that others use.
 pub(crate) fn device(node: &Node) -> LoopDevice {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let disks = node.dir().join("disks");
@@ -36,8 +36,8 @@ pub(crate) fn device(node: &Node) -> LoopDevice {
     device
 }
 
-/// Takes away what a stage makes of a volume, its entry and its lock file, as an unstage does.
-pub(crate) fn unstaged(places: &[PathBuf; 2]) {
+/// Removes what a stage creates for a volume: its entry and its lock file.
+pub(crate) fn remove_staged(places: &[PathBuf; 2]) {
     let [entry, lock] = places;
     if entry.exists() {
         fs::remove_dir_all(entry).expect("a staged volume");
@@ -45,8 +45,8 @@ pub(crate) fn unstaged(places: &[PathBuf; 2]) {
     }
 }
 
-/// A plain bundle, not written yet: its mounts' sources are such as kubelet makes, and its environment fills it
-/// up, as that of a pod among many services does.
+/// Returns a plain bundle that is not written yet. Its mounts have sources as kubelet creates them, and its environment
+/// fills the config, as in a pod among many services.
 pub(crate) fn bundle(node: &Node) -> Bundle {
     let volumes = node.handler().kubelet_dir().join("pods/a-pod/volumes");
     let mut bundle = Bundle::plain(node.dir());
@@ -71,15 +71,15 @@ pub(crate) fn bundle(node: &Node) -> Bundle {
         }
         let host = service % 256;
         let variable = format!("SERVICE_{service}_PORT_8080_TCP=tcp://10.96.0.{host}:8080");
-        // With its quotes and a comma.
+        // Two quotes and a comma.
         length += variable.len() + 3;
         environment.push(variable.into());
     }
     bundle
 }
 
-/// The command that creates a written bundle's container.
-pub(crate) fn create(program: &Path, bundle: &Bundle) -> Line {
+/// Returns the command that creates the container of a written bundle.
+pub(crate) fn create(program: &Path, bundle: &Bundle) -> CommandLine {
     let (root, pid_file) = (bundle.runtime_root(), bundle.path().join("init.pid"));
     let arguments = [
         "--root".as_ref(),
@@ -91,5 +91,5 @@ pub(crate) fn create(program: &Path, bundle: &Bundle) -> Line {
         pid_file.as_os_str(),
         bundle.id().as_ref(),
     ];
-    Line::new(program, arguments)
+    CommandLine::new(program, arguments)
 }

@@ -1,4 +1,4 @@
-//! Where the figures are from: beside others' they say nothing.
+//! A description of the machine, because figures of different machines can't be compared.
 
 use std::fs;
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::thread;
 
 use runcrust_tests::{Delegate, Run};
 
-/// The machine in one line, with the load that it has before anything is measured.
-pub(crate) fn told() -> String {
+/// Describes the machine in one line, with the load before the first measurement.
+pub(crate) fn describe() -> String {
     let file = |path| fs::read_to_string(path).expect("/proc");
     let runc = Run::of(Command::new(Delegate::Runc.program()).arg("--version")).success();
     let load = file("/proc/loadavg");

@@ -1,22 +1,21 @@
-//! `make bench`: what runcrust costs, each row against what it is compared with, in one run on one machine
-//! (docs/performance.md). Nothing here passes or fails by a time: what a row is to reach stands beside what it came to.
+//! `make bench`: measures what runcrust costs, each row with a comparison, in one run on one machine
+//! (docs/performance.md). Nothing passes or fails by a time; the table has a target for some rows.
 //!
-//! A row is a module of [`rows`], which makes what it needs, measures in paired rounds, and returns
-//! [`measure::Measure`]s.
-//! Times are taken by small C programs (`programs/`), numbers are worked out in [`statistics`].
+//! A row is a module of [`rows`]. It sets up what it needs, measures in paired rounds, and returns
+//! [`measure::Measure`]s. Small C programs (`programs/`) take the times, and [`statistics`] computes the numbers.
 
-// A row that can't be measured panics, and the next one is.
+// A row that can't be measured panics, and the others are measured.
 #[cfg(panic = "abort")]
 compile_error!("the benches have to be built with unwinding panics");
 
 mod callers;
 mod effort;
+mod fixtures;
 mod machine;
 mod measure;
 mod options;
 mod programs;
 mod rows;
-mod scene;
 mod starts;
 mod statistics;
 mod table;
@@ -26,7 +25,7 @@ use std::process::ExitCode;
 
 use self::options::Options;
 
-/// As for any command that was called wrongly.
+/// The exit code of a command that was called wrongly.
 const UNUSABLE: u8 = 2;
 
 fn main() -> ExitCode {
@@ -37,7 +36,7 @@ fn main() -> ExitCode {
             return ExitCode::from(UNUSABLE);
         }
     };
-    let machine = machine::told();
+    let machine = machine::describe();
     let mut failed = Vec::new();
     let mut lines = Vec::new();
     for row in &options.rows {

@@ -1,4 +1,4 @@
-//! What a row came to, and what it is to reach.
+//! Results of a row, and their targets.
 
 use std::fmt;
 
@@ -7,72 +7,72 @@ use crate::statistics::Summary;
 /// One line of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Measure {
-    /// What was measured.
+    /// The text of the column `case`.
     pub(crate) case: String,
-    /// Of each round a number, or one that was counted once.
+    /// One number for each round, or a single count.
     pub(crate) samples: Vec<f64>,
     pub(crate) unit: Unit,
-    /// `None`: it is told, because another line is read with it.
-    pub(crate) reach: Option<Reach>,
+    /// `None` for a line that is only shown for comparison.
+    pub(crate) target: Option<Target>,
 }
 
 impl Measure {
-    /// A line without a reach.
-    pub(crate) fn told(case: impl Into<String>, unit: Unit, samples: Vec<f64>) -> Self {
+    /// Makes a line without a target.
+    pub(crate) fn new(case: impl Into<String>, unit: Unit, samples: Vec<f64>) -> Self {
         Self {
             case: case.into(),
             samples,
             unit,
-            reach: None,
+            target: None,
         }
     }
 
-    /// A line with one.
-    pub(crate) fn to_reach(
+    /// Makes a line with a target.
+    pub(crate) fn with_target(
         case: impl Into<String>,
         unit: Unit,
         samples: Vec<f64>,
-        reach: Reach,
+        target: Target,
     ) -> Self {
         Self {
-            reach: Some(reach),
-            ..Self::told(case, unit, samples)
+            target: Some(target),
+            ..Self::new(case, unit, samples)
         }
     }
 
-    /// The middle of it.
+    /// Returns the median and the quartiles.
     pub(crate) fn summary(&self) -> Summary {
         Summary::of(&self.samples)
     }
 
-    /// Whether its middle is where it should be.
-    pub(crate) fn is_reached(&self) -> Option<bool> {
-        let reach = self.reach.as_ref()?;
-        Some(reach.has(self.summary().median))
+    /// Returns whether the median meets the target; `None` without a target.
+    pub(crate) fn is_met(&self) -> Option<bool> {
+        let target = self.target.as_ref()?;
+        Some(target.has(self.summary().median))
     }
 }
 
-/// What its numbers are of.
+/// The unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// How many times the other's.
+    /// A ratio to the comparison.
     Ratio,
-    /// Milliseconds.
+    /// A time in milliseconds.
     Time,
-    /// Milliseconds more than the other's.
+    /// The difference to the comparison in milliseconds.
     Added,
-    /// Megabytes, of 1,000,000 bytes.
+    /// A size in megabytes of 1,000,000 bytes.
     Size,
-    /// Of calls, lines.
+    /// A number of calls or lines.
     Count,
-    /// A second.
+    /// A number for each second.
     Rate,
 }
 
-/// A number in a unit.
-pub(crate) struct Told(pub(crate) f64, pub(crate) Unit);
+/// A number with its unit.
+pub(crate) struct Quantity(pub(crate) f64, pub(crate) Unit);
 
-impl fmt::Display for Told {
+impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let number = self.0;
         match self.1 {
@@ -86,15 +86,15 @@ impl fmt::Display for Told {
     }
 }
 
-/// Where a median is to be.
+/// The range of a median that is aimed at.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Reach {
+pub(crate) enum Target {
     AtMost(f64),
     AtLeast(f64),
     Between(f64, f64),
 }
 
-impl Reach {
+impl Target {
     fn has(self, number: f64) -> bool {
         match self {
             Self::AtMost(most) => number <= most,
@@ -103,13 +103,13 @@ impl Reach {
         }
     }
 
-    /// In the words of the table.
-    pub(crate) fn told(self, unit: Unit) -> String {
+    /// Formats the range for the table.
+    pub(crate) fn format(self, unit: Unit) -> String {
         match self {
-            Self::AtMost(most) => format!("≤ {}", Told(most, unit)),
-            Self::AtLeast(least) => format!("≥ {}", Told(least, unit)),
+            Self::AtMost(most) => format!("≤ {}", Quantity(most, unit)),
+            Self::AtLeast(least) => format!("≥ {}", Quantity(least, unit)),
             Self::Between(least, most) => {
-                format!("{} to {}", Told(least, unit), Told(most, unit))
+                format!("{} to {}", Quantity(least, unit), Quantity(most, unit))
             }
         }
     }
@@ -120,31 +120,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_median_is_what_reaches() {
-        let measure = |reach| Measure {
-            reach,
-            ..Measure::told("a case", Unit::Ratio, vec![1.4, 1.5, 9.0])
+    fn the_median_is_compared_with_the_target() {
+        let measure = |target| Measure {
+            target,
+            ..Measure::new("a case", Unit::Ratio, vec![1.4, 1.5, 9.0])
         };
-        for (reach, reached) in [
+        for (target, met) in [
             (None, None),
-            (Some(Reach::AtMost(1.5)), Some(true)),
-            (Some(Reach::AtMost(1.4)), Some(false)),
-            (Some(Reach::AtLeast(1.5)), Some(true)),
-            (Some(Reach::AtLeast(1.6)), Some(false)),
-            (Some(Reach::Between(1.4, 1.6)), Some(true)),
-            (Some(Reach::Between(0.9, 1.1)), Some(false)),
+            (Some(Target::AtMost(1.5)), Some(true)),
+            (Some(Target::AtMost(1.4)), Some(false)),
+            (Some(Target::AtLeast(1.5)), Some(true)),
+            (Some(Target::AtLeast(1.6)), Some(false)),
+            (Some(Target::Between(1.4, 1.6)), Some(true)),
+            (Some(Target::Between(0.9, 1.1)), Some(false)),
         ] {
-            assert_eq!(measure(reach).is_reached(), reached, "{reach:?}");
+            assert_eq!(measure(target).is_met(), met, "{target:?}");
         }
     }
 
     #[test]
     fn numbers_say_what_they_are_of() {
-        assert_eq!(Told(1.5, Unit::Ratio).to_string(), "×1.500");
-        assert_eq!(Told(0.05, Unit::Added).to_string(), "+0.050 ms");
-        assert_eq!(Told(-0.05, Unit::Added).to_string(), "-0.050 ms");
-        assert_eq!(Reach::AtMost(0.8).told(Unit::Size), "≤ 0.80 MB");
-        let within = Reach::Between(0.98, 1.02).told(Unit::Ratio);
+        assert_eq!(Quantity(1.5, Unit::Ratio).to_string(), "×1.500");
+        assert_eq!(Quantity(0.05, Unit::Added).to_string(), "+0.050 ms");
+        assert_eq!(Quantity(-0.05, Unit::Added).to_string(), "-0.050 ms");
+        assert_eq!(Target::AtMost(0.8).format(Unit::Size), "≤ 0.80 MB");
+        let within = Target::Between(0.98, 1.02).format(Unit::Ratio);
         assert_eq!(within, "×0.980 to ×1.020");
     }
 }

@@ -1,4 +1,4 @@
-//! What is measured, and how often: `make bench` passes its variables on in the environment.
+//! The options, which `make bench` passes in the environment.
 
 use std::env;
 use std::fmt;
@@ -12,16 +12,15 @@ usage: [NAME=VALUE…] runcrust-benches
 
   ROWS    names of rows, separated by blanks (all)
   ROUNDS  rounds of each measurement (each row's own number)
-  CALLS   calls of the daemon before its memory is looked at (20000)
+  CALLS   calls of the daemon before its memory is measured (20000)
   PODS    pods of the row `pods` (100)";
 
-/// What is measured.
 pub(crate) struct Options {
     pub(crate) rows: Vec<&'static Row>,
     pub(crate) effort: Effort,
 }
 
-/// What can't be understood.
+/// An error in the options.
 #[derive(Debug)]
 pub(crate) struct Usage(String);
 
@@ -45,30 +44,30 @@ impl Options {
     }
 }
 
-/// The rows of these names, in the table's order; of none, all.
+/// Returns the rows with these names in the table's order, or all rows if there are no names.
 fn rows(names: &str) -> Result<Vec<&'static Row>, Usage> {
     let names: Vec<&str> = names.split_whitespace().collect();
     let is_one = |name: &str| ROWS.iter().any(|row| row.name == name);
     if let Some(unknown) = names.iter().find(|name| !is_one(name)) {
-        return Err(Usage(format!("{unknown}: there is no such row")));
+        return Err(Usage(format!("{unknown}: unknown row")));
     }
     let wanted = |row: &&Row| names.is_empty() || names.contains(&row.name);
     Ok(ROWS.iter().filter(wanted).collect())
 }
 
-/// At least 1.
+/// Parses a number that must be at least 1.
 fn number(name: &str) -> Result<Option<usize>, Usage> {
     let Some(text) = variable(name) else {
         return Ok(None);
     };
     let number = usize::from_str(&text).ok().filter(|number| *number > 0);
     match number {
-        None => Err(Usage(format!("{name}={text}: is no number from 1 on"))),
+        None => Err(Usage(format!("{name}={text}: not a number greater than 0"))),
         number => Ok(number),
     }
 }
 
-/// make sets what isn't given to nothing.
+/// Reads a variable. make sets those that were not given to an empty value.
 fn variable(name: &str) -> Option<String> {
     env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_named_in_any_order_and_none_is_all() {
+    fn rows_are_named_in_any_order_and_no_name_means_all() {
         let names = |given| -> Vec<&str> {
             let rows = rows(given).unwrap();
             rows.iter().map(|row| row.name).collect()
@@ -86,11 +85,11 @@ mod tests {
         assert_eq!(names("create passthrough"), ["passthrough", "create"]);
         assert_eq!(names(" ").len(), ROWS.len());
         let error = rows("passthrough nowhere").err().unwrap();
-        assert!(error.to_string().starts_with("nowhere: there is no such"));
+        assert!(error.to_string().starts_with("nowhere: unknown row"));
     }
 
     #[test]
-    fn rows_have_names_of_their_own() {
+    fn the_names_of_rows_are_unique() {
         for (index, row) in ROWS.iter().enumerate() {
             assert!(ROWS[..index].iter().all(|other| other.name != row.name));
         }

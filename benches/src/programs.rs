@@ -1,4 +1,5 @@
-//! The C programs that a row measures by, or against: `programs/`, built where they are used.
+//! The C programs in `programs/`, which rows use for measurements or as comparisons. They are built before they are
+//! used.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,7 +7,7 @@ use std::process::Command;
 use runcrust_tests::{Run, TestDir};
 
 /// One of `programs/`, by its name.
-#[derive(Debug, Clone, Copy)]
+/// The source of a C program.
 pub(crate) struct Program {
     name: &'static str,
     text: &'static str,
@@ -21,40 +22,40 @@ macro_rules! program {
     };
 }
 
-/// It becomes the delegate, as [`PASSTHROUGH`] does, after looking at what a wrapper of root's has to look at.
+/// Execs the delegate, as [`PASSTHROUGH`] does, after checking the files that a wrapper for root has to check.
 pub(crate) const CHECKED: Program = program!("checked");
-/// It reads or writes a file and takes the time.
+/// Reads or writes a file and prints the time.
 pub(crate) const IO: Program = program!("io");
-/// It mounts a device, and ends.
+/// Mounts a device, and ends.
 pub(crate) const MOUNT: Program = program!("mount");
 /// A delegate that does nothing.
 pub(crate) const NOOP: Program = program!("noop");
-/// It becomes the delegate, and does nothing else.
+/// Execs the delegate and does nothing else.
 pub(crate) const PASSTHROUGH: Program = program!("passthrough");
-/// It prints how much memory a program had when it became another.
+/// Prints how much memory a program has used when it execs another one.
 pub(crate) const PEAK: Program = program!("peak");
-/// It writes a file anew.
+/// Replaces a file by a copy.
 pub(crate) const REWRITE: Program = program!("rewrite");
-/// It starts programs and takes the time.
+/// Starts programs and prints their times.
 pub(crate) const STARTER: Program = program!("starter");
-/// It takes idle loop devices off the machine.
+/// Removes loop devices without a file.
 pub(crate) const UNLOOP: Program = program!("unloop");
 
 impl Program {
-    /// Builds it, static; where it is.
+    /// Builds the program statically and returns its path.
     #[track_caller]
     pub(crate) fn build(self, dir: &TestDir) -> PathBuf {
         self.build_with(dir, &[])
     }
 
-    /// The same with files by these names.
+    /// Builds the program with macros that name these files.
     #[track_caller]
     pub(crate) fn build_with(self, dir: &TestDir, files: &[(&str, &Path)]) -> PathBuf {
         let source = dir.join(format!("{}.c", self.name));
         let program = dir.join(self.name);
         std::fs::write(&source, self.text).expect("a program's text");
-        // By musl, as ours: a static glibc asks the processor what it is at each start, and where that is a
-        // virtual machine's, each question goes to the hypervisor. Such a pass-through is slower than runcrust.
+        // musl, as runcrust uses it. A static glibc executes CPUID at each start, and in a virtual machine each of
+        // these traps to the hypervisor, so that such a pass-through would be slower than runcrust.
         let mut gcc = Command::new("musl-gcc");
         gcc.args(["-static", "-O2", "-Wall", "-Werror", "-o"])
             .arg(&program);

@@ -1,4 +1,4 @@
-//! The rows of the table, a module each.
+//! The rows of the table. Each is a module.
 
 mod binary;
 mod calls;
@@ -15,17 +15,17 @@ mod stage;
 use crate::effort::Effort;
 use crate::measure::Measure;
 
-/// One that can be asked for by its name.
+/// A row that can be selected by its name.
 pub(crate) struct Row {
-    /// What `ROWS` names.
+    /// The name in `ROWS`.
     pub(crate) name: &'static str,
-    /// What it does, told while it does.
+    /// A description, which is printed before the measurement.
     pub(crate) about: &'static str,
-    /// It panics where it can't be measured.
+    /// Measures the row. It panics if that is impossible.
     pub(crate) run: fn(&Effort) -> Vec<Measure>,
 }
 
-/// All of them, in the table's order.
+/// All rows in the table's order.
 pub(crate) const ROWS: &[Row] = &[
     passthrough::ROW,
     create::ROW,

@@ -1,4 +1,4 @@
-//! How long a program takes from its start to its end.
+//! The time of a program from its start to its end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,12 +9,11 @@ use runcrust_tests::{Run, TestDir};
 use crate::programs::{PEAK, STARTER};
 use crate::statistics::{UNDISTURBED, quantile};
 
-/// A command line, without what is around it.
+/// A command line without environment and working directory.
 #[derive(Debug, Clone)]
-pub(crate) struct Line(Vec<OsString>);
+pub(crate) struct CommandLine(Vec<OsString>);
 
-impl Line {
-    /// Of a program and its arguments.
+impl CommandLine {
     pub(crate) fn new<T: AsRef<OsStr>>(
         program: &Path,
         arguments: impl IntoIterator<Item = T>,
@@ -27,22 +26,22 @@ impl Line {
         )
     }
 
-    /// Its words, the program first.
+    /// Returns the program and its arguments.
     pub(crate) fn words(&self) -> &[OsString] {
         &self.0
     }
 }
 
-/// How much is started in a round.
+/// The number of starts in a round.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Round {
-    /// Of each command, taken in turns: A B C C B A.
+    /// The number of blocks for each command. Commands take turns: A B C C B A.
     pub(crate) blocks: usize,
-    /// Of the command, one after the other.
+    /// The number of starts of a command in a block, one after the other.
     pub(crate) starts: usize,
 }
 
-/// The programs that start others.
+/// The C programs that start other programs.
 #[derive(Debug)]
 pub(crate) struct Starter {
     starter: PathBuf,
@@ -57,22 +56,22 @@ impl Starter {
         }
     }
 
-    /// Of each command, a time in milliseconds for each round.
+    /// Measures commands, and returns for each one time in milliseconds for each round.
     pub(crate) fn rounds<const N: usize>(
         &self,
         rounds: usize,
         round: Round,
-        commands: [&Line; N],
+        commands: [&CommandLine; N],
     ) -> [Vec<f64>; N] {
         self.rounds_with(rounds, round, commands, || ())
     }
 
-    /// The same of commands that leave something to be put away after each block.
+    /// Measures commands as [`Self::rounds`] does, and calls `put_away` after each block.
     pub(crate) fn rounds_with<const N: usize>(
         &self,
         rounds: usize,
         round: Round,
-        commands: [&Line; N],
+        commands: [&CommandLine; N],
         put_away: impl Fn(),
     ) -> [Vec<f64>; N] {
         let mut all = [const { Vec::new() }; N];
@@ -80,7 +79,7 @@ impl Starter {
             let mut times = [const { Vec::new() }; N];
             for block in 0..round.blocks {
                 for turn in 0..N {
-                    // Each is as often the first one: A B, B A.
+                    // Each command is first equally often: A B, B A.
                     let turn = if block % 2 == 0 { turn } else { N - 1 - turn };
                     times[turn].extend(self.starts(commands[turn], round.starts));
                     put_away();
@@ -93,13 +92,13 @@ impl Starter {
         all
     }
 
-    /// Has a command done, untimed.
-    pub(crate) fn once(&self, command: &Line) {
+    /// Runs a command once without measuring it.
+    pub(crate) fn once(&self, command: &CommandLine) {
         let _ = self.starts(command, 1);
     }
 
-    /// Starts a command so many times; each time in milliseconds.
-    fn starts(&self, command: &Line, count: usize) -> Vec<f64> {
+    /// Starts a command `count` times and returns the times in milliseconds.
+    fn starts(&self, command: &CommandLine, count: usize) -> Vec<f64> {
         let run = Run::of(
             surroundings(&self.starter)
                 .arg(count.to_string())
@@ -111,15 +110,15 @@ impl Starter {
         times.collect()
     }
 
-    /// The peak resident set, in MB, of a program when it becomes another.
-    pub(crate) fn peak(&self, command: &Line) -> f64 {
+    /// Returns the peak resident set, in MB, of a program before its exec.
+    pub(crate) fn peak(&self, command: &CommandLine) -> f64 {
         let run = Run::of(surroundings(&self.peak).args(&command.0)).success();
         let kibibytes: f64 = run.stdout.trim().parse().expect("VmHWM");
         kibibytes * 1024.0 / 1e6
     }
 }
 
-/// The little environment that containerd gives.
+/// Returns a command with the small environment that containerd sets.
 fn surroundings(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env(

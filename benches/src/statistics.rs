@@ -1,21 +1,21 @@
-//! Numbers of many numbers.
+//! Medians, quantiles, ratios and differences.
 
-/// Of the times in a round, the quantile that is taken to be retry_lost_race: whatever else the machine does only
-/// ever makes one longer.
+/// The quantile of the times in a round that counts as undisturbed, because other work on the machine can only make a
+/// time longer.
 pub(crate) const UNDISTURBED: f64 = 0.1;
 
-/// The middle of what was measured, and how far half of it lies apart.
+/// The median and the quartiles.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
     /// The first quartile.
     pub(crate) low: f64,
-    /// The third.
+    /// The third quartile.
     pub(crate) high: f64,
 }
 
 impl Summary {
-    /// Of at least one number.
+    /// Summarises at least one number.
     pub(crate) fn of(samples: &[f64]) -> Self {
         Self {
             median: median(samples),
@@ -25,12 +25,12 @@ impl Summary {
     }
 }
 
-/// The number in the middle of at least one.
+/// Returns the median of at least one number.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     quantile(samples, 0.5)
 }
 
-/// The number that a share of at least one isn't above; between two, in proportion.
+/// Returns the quantile of at least one number. Between two numbers it interpolates.
 pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -46,12 +46,12 @@ pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * place.fract()
 }
 
-/// Of each round, how many times the second's number the first's is.
+/// Returns the ratio of the numbers of each round.
 pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     paired(ours, theirs, |ours, theirs| ours / theirs)
 }
 
-/// Of each round, by how much the first's number is above the second's.
+/// Returns the difference of the numbers of each round.
 pub(crate) fn differences(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
     paired(ours, theirs, |ours, theirs| ours - theirs)
 }
@@ -63,12 +63,12 @@ fn paired(ours: &[f64], theirs: &[f64], of: impl Fn(f64, f64) -> f64) -> Vec<f64
 }
 
 #[cfg(test)]
-#[expect(clippy::float_cmp, reason = "of numbers that binary fractions are")]
+#[expect(clippy::float_cmp, reason = "the numbers are exact binary fractions")]
 mod tests {
     use super::*;
 
     #[test]
-    fn quantiles_lie_between_the_numbers_beside_them() {
+    fn quantiles_are_interpolated() {
         assert_eq!(median(&[3.0]), 3.0);
         assert_eq!(median(&[4.0, 1.0]), 2.5);
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
@@ -87,21 +87,21 @@ mod tests {
     }
 
     #[test]
-    fn one_round_that_was_disturbed_moves_no_median() {
+    fn one_disturbed_round_does_not_change_the_median() {
         let (ours, theirs) = ([2.0, 2.0, 900.0], [1.0, 1.0, 1.0]);
         assert_eq!(median(&ratios(&ours, &theirs)), 2.0);
         assert_eq!(median(&differences(&ours, &theirs)), 1.0);
     }
 
     #[test]
-    fn a_machine_that_gets_slower_moves_no_ratio() {
+    fn a_machine_that_gets_slower_does_not_change_the_ratios() {
         let (ours, theirs) = ([3.0, 6.0, 12.0], [2.0, 4.0, 8.0]);
         assert_eq!(ratios(&ours, &theirs), [1.5; 3]);
     }
 
     #[test]
     #[should_panic(expected = "each round has both")]
-    fn rounds_of_one_alone_are_no_pairs() {
+    fn series_of_different_length_are_refused() {
         let _ = ratios(&[1.0, 2.0], &[1.0]);
     }
 }

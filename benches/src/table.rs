@@ -1,31 +1,35 @@
-//! The table, as Markdown: docs/performance.md has it.
+//! The Markdown table of docs/performance.md.
 
-use crate::measure::{Measure, Told};
+use crate::measure::{Measure, Quantity};
 
-const HEAD: [&str; 6] = ["row", "case", "measured", "spread", "reach", "reached"];
+const HEAD: [&str; 6] = ["row", "case", "measured", "spread", "target", "reached"];
 
 /// The cells of a line.
-pub(crate) type Line = [String; 6];
+pub(crate) type Cells = [String; 6];
 
-/// A row's measure.
-pub(crate) fn line(row: &str, measure: &Measure) -> Line {
+/// Formats a result of a row.
+pub(crate) fn line(row: &str, measure: &Measure) -> Cells {
     let (summary, unit) = (measure.summary(), measure.unit);
-    let spread = format!("{} … {}", Told(summary.low, unit), Told(summary.high, unit));
+    let spread = format!(
+        "{} … {}",
+        Quantity(summary.low, unit),
+        Quantity(summary.high, unit)
+    );
     [
         row.to_owned(),
         measure.case.clone(),
-        Told(summary.median, unit).to_string(),
-        // What was counted once has none.
+        Quantity(summary.median, unit).to_string(),
+        // A single count has no spread.
         if measure.samples.len() > 1 {
             spread
         } else {
             String::new()
         },
         measure
-            .reach
-            .map(|reach| reach.told(unit))
+            .target
+            .map(|target| target.format(unit))
             .unwrap_or_default(),
-        match measure.is_reached() {
+        match measure.is_met() {
             Some(true) => "yes".to_owned(),
             Some(false) => "no".to_owned(),
             None => String::new(),
@@ -33,8 +37,8 @@ pub(crate) fn line(row: &str, measure: &Measure) -> Line {
     ]
 }
 
-/// All of it, with its columns in line.
-pub(crate) fn text(lines: &[Line]) -> String {
+/// Formats the table with aligned columns.
+pub(crate) fn text(lines: &[Cells]) -> String {
     let head = HEAD.map(str::to_owned);
     let widths: [usize; 6] = std::array::from_fn(|column| {
         let cells = std::iter::once(&head)
@@ -42,7 +46,7 @@ pub(crate) fn text(lines: &[Line]) -> String {
             .map(|line| &line[column]);
         cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
     });
-    let rule: Line = std::array::from_fn(|column| "-".repeat(widths[column]));
+    let rule: Cells = std::array::from_fn(|column| "-".repeat(widths[column]));
     let all = [head, rule].into_iter().chain(lines.iter().cloned());
     let all = all.map(|line| {
         let cells = line.iter().zip(widths);
@@ -55,16 +59,16 @@ pub(crate) fn text(lines: &[Line]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::{Reach, Unit};
+    use crate::measure::{Target, Unit};
 
     #[test]
-    fn columns_stand_in_line() {
+    fn columns_are_aligned() {
         let samples = vec![1.0, 2.0, 3.0];
-        let many = Measure::to_reach("state", Unit::Ratio, samples, Reach::AtMost(1.5));
-        let one = Measure::told("size", Unit::Size, vec![1.25]);
+        let many = Measure::with_target("state", Unit::Ratio, samples, Target::AtMost(1.5));
+        let one = Measure::new("size", Unit::Size, vec![1.25]);
         let table = text(&[line("passthrough", &many), line("binary", &one)]);
         let expected = "\
-| row         | case  | measured | spread          | reach    | reached |
+| row         | case  | measured | spread          | target   | reached |
 | ----------- | ----- | -------- | --------------- | -------- | ------- |
 | passthrough | state | ×2.000   | ×1.500 … ×2.500 | ≤ ×1.500 | no      |
 | binary      | size  | 1.25 MB  |                 |          |         |

@@ -1,5 +1,5 @@
-//! `fsgroup-walk GROUP DIRECTORY [DEVICE]`: fsGroup as a create applies it, in a program of its own; without the
-//! volume's device by the walk alone. It prints the nanoseconds, and the most memory that the program ever had, in
+//! `fsgroup-walk GROUP DIRECTORY [DEVICE]`: applies fsGroup as a create does, in a separate program. Without the
+//! volume's device it uses only the walk. It prints the time in nanoseconds and the peak memory of the program in
 //! kilobytes.
 
 use std::error::Error;

@@ -1,5 +1,5 @@
-//! `noop-server SOCKET`: a `crust.v1.Runtime` to which every volume is staged. It is all of tonic and nothing else,
-//! built as `crust_ops` is, with as many threads.
+//! `noop-server SOCKET`: a `crust.v1.Runtime` that answers every stage with success and does nothing. It uses tonic as
+//! `crust_ops` does, is built with the same profile, and has as many threads.
 
 #![forbid(unsafe_code)]
 

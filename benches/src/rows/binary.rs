@@ -1,4 +1,4 @@
-//! How large the programs are that are started for each container.
+//! The sizes of the programs that are started for each container.
 
 use std::fs;
 use std::process::Command;
@@ -7,11 +7,11 @@ use runcrust_tests::{Run, binary};
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::measure::{Measure, Target, Unit};
 
 pub(super) const ROW: Row = Row {
     name: "binary",
-    about: "the programs' sizes; each has to be static",
+    about: "the sizes of the programs; each has to be static",
     run,
 };
 
@@ -28,7 +28,7 @@ fn run(_effort: &Effort) -> Vec<Measure> {
             let headers = headers.success().stdout;
             assert!(!headers.contains("INTERP"), "{name} isn't static");
             let size = fs::metadata(&program).expect("a program").len() as f64 / 1e6;
-            Measure::to_reach(name, Unit::Size, vec![size], Reach::AtMost(most))
+            Measure::with_target(name, Unit::Size, vec![size], Target::AtMost(most))
         })
         .into()
 }

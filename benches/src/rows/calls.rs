@@ -1,5 +1,5 @@
-//! `RuntimeStageVolume`: what a driver waits for that stages by `crust_ops`, how many drivers that can do it for, and
-//! how much memory it has then.
+//! `RuntimeStageVolume`: the time that a driver waits for `crust_ops`, the throughput of `crust_ops`, and its memory
+//! afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,8 +12,8 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, binary, ops, process, wait
 use super::Row;
 use crate::callers::Callers;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
-use crate::scene;
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::statistics::{median, ratios};
 
 pub(super) const ROW: Row = Row {
@@ -23,15 +23,15 @@ pub(super) const ROW: Row = Row {
 };
 
 const ROUNDS: usize = 20;
-/// Of a round, of each server in turns.
+/// Blocks of each server in a round, in turns.
 const BLOCKS: usize = 10;
 /// Volumes that one client stages in a block.
 const VOLUMES: usize = 50;
 const CLIENTS: usize = 32;
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node(Delegate::Runc);
-    let device = scene::device(&node);
+    let node = fixtures::node(Delegate::Runc);
+    let device = fixtures::device(&node);
     let ops = Ops::start(&node);
     let noop = Noop::start(&node.dir().join("noop.sock"));
     let volumes = Volumes::of(&node, &device);
@@ -42,55 +42,55 @@ fn run(effort: &Effort) -> Vec<Measure> {
     measures
 }
 
-/// One client, which waits for each answer.
+/// Measures one client that waits for each answer.
 fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, 1));
     let requests = &volumes.requests[..VOLUMES];
-    let [noop, ops] = turns(rounds, BLOCKS, &callers, |callers| {
+    let [noop, ops] = measure_in_turns(rounds, BLOCKS, &callers, |callers| {
         let times = callers.one_by_one(requests);
-        volumes.take_away();
+        volumes.remove_staged();
         times
     });
     let ratio = ratios(&ops, &noop);
     vec![
-        Measure::told("p50, a server that does nothing", Unit::Time, noop),
-        Measure::told("p50, crust_ops", Unit::Time, ops),
-        Measure::to_reach(
-            "crust_ops over that",
+        Measure::new("p50, a server that does nothing", Unit::Time, noop),
+        Measure::new("p50, crust_ops", Unit::Time, ops),
+        Measure::with_target(
+            "crust_ops over the server that does nothing",
             Unit::Ratio,
             ratio,
-            Reach::AtMost(1.5),
+            Target::AtMost(1.5),
         ),
     ]
 }
 
-/// Many at once.
+/// Measures many clients at the same time.
 fn many(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, CLIENTS));
-    let [noop, ops] = turns(rounds, 1, &callers, |callers| {
+    let [noop, ops] = measure_in_turns(rounds, 1, &callers, |callers| {
         let took = callers.at_once(&volumes.requests);
-        volumes.take_away();
+        volumes.remove_staged();
         vec![volumes.requests.len() as f64 / took]
     });
     vec![
-        Measure::told("32 clients, a server that does nothing", Unit::Rate, noop),
-        Measure::to_reach(
+        Measure::new("32 clients, a server that does nothing", Unit::Rate, noop),
+        Measure::with_target(
             "32 clients, crust_ops",
             Unit::Rate,
             ops,
-            Reach::AtLeast(20_000.0),
+            Target::AtLeast(20_000.0),
         ),
     ]
 }
 
-/// After many calls of many clients.
+/// Measures the daemon's memory after many calls of many clients.
 fn memory(calls: usize, volumes: &Volumes, ops: &Ops) -> Vec<Measure> {
     let callers = Callers::connect(ops.socket(), CLIENTS);
     let mut done = 0;
     while done < calls {
         let _ = callers.at_once(&volumes.requests);
         done += volumes.requests.len();
-        volumes.take_away();
+        volumes.remove_staged();
     }
     let kibibytes = |name| {
         let value = process::status(ops.pid(), name);
@@ -99,23 +99,23 @@ fn memory(calls: usize, volumes: &Volumes, ops: &Ops) -> Vec<Measure> {
             .and_then(|it| it.parse::<f64>().ok());
         vec![number.expect("kilobytes") * 1024.0 / 1e6]
     };
-    let after = Measure::told(
+    let after = Measure::new(
         format!("RSS after {done} calls"),
         Unit::Size,
         kibibytes("VmRSS"),
     );
     vec![
         Measure {
-            // Of fewer it says nothing.
-            reach: (done >= 1_000_000).then_some(Reach::AtMost(6.0)),
+            // After fewer calls the value says nothing.
+            target: (done >= 1_000_000).then_some(Target::AtMost(6.0)),
             ..after
         },
-        Measure::told("its peak", Unit::Size, kibibytes("VmHWM")),
+        Measure::new("peak RSS", Unit::Size, kibibytes("VmHWM")),
     ]
 }
 
-/// Of each round, the median of each server's blocks.
-fn turns(
+/// Runs blocks of both servers in turns, and returns for each the median of every round.
+fn measure_in_turns(
     rounds: usize,
     blocks: usize,
     callers: &[Callers; 2],
@@ -136,7 +136,7 @@ fn turns(
     all
 }
 
-/// Volumes of a node, none of which is staged.
+/// Volumes of a node that are not staged.
 struct Volumes {
     requests: Vec<RuntimeStageVolumeRequest>,
     /// The entry and the lock file of each.
@@ -157,13 +157,13 @@ impl Volumes {
         }
     }
 
-    /// Whatever of them is staged isn't any more.
-    fn take_away(&self) {
-        self.places.iter().for_each(scene::unstaged);
+    /// Removes the staged volumes without calling the daemon.
+    fn remove_staged(&self) {
+        self.places.iter().for_each(fixtures::remove_staged);
     }
 }
 
-/// The server that does nothing. It ends with this.
+/// The server that does nothing. It is killed on drop.
 struct Noop {
     socket: PathBuf,
     _cleanup: Cleanup,

@@ -1,5 +1,5 @@
-//! A create that nothing of ours is in: the config is read, its mounts are looked up, the delegate gets it
-//! as it is.
+//! A create without a staged volume: the config is read, its mounts are looked up, and the delegate gets the unchanged
+//! config.
 
 mod real;
 
@@ -7,9 +7,9 @@ use runcrust_tests::Delegate;
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::NOOP;
-use crate::scene;
 use crate::starts::{Round, Starter};
 use crate::statistics::differences;
 
@@ -20,7 +20,7 @@ pub(super) const ROW: Row = Row {
 };
 
 const ROUNDS: usize = 20;
-/// Before a delegate that does nothing.
+/// For a delegate that does nothing.
 const STARTS: Round = Round {
     blocks: 10,
     starts: 20,
@@ -34,15 +34,15 @@ fn run(effort: &Effort) -> Vec<Measure> {
     measures
 }
 
-/// What it takes by itself.
+/// Measures what runcrust adds by itself.
 fn before_noop(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node(Delegate::Runc);
+    let node = fixtures::node(Delegate::Runc);
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
     node.handler().set_delegate(&delegate);
-    let bundle = scene::bundle(&node).write();
+    let bundle = fixtures::bundle(&node).write();
     let [bare, ours] =
-        [&delegate, node.handler().path()].map(|program| scene::create(program, &bundle));
+        [&delegate, node.handler().path()].map(|program| fixtures::create(program, &bundle));
 
     let added = || {
         let rounds = effort.rounds(ROUNDS);
@@ -50,12 +50,12 @@ fn before_noop(effort: &Effort) -> Vec<Measure> {
         differences(&ours, &bare)
     };
     let nothing_staged = added();
-    let device = scene::device(&node);
+    let device = fixtures::device(&node);
     let target = node.stage("another-pod", "pv-1", &device, &[]);
     let one_staged = added();
     let _ = node.unstage(&target).success();
     let measure =
-        |case: &str, added| Measure::to_reach(case, Unit::Added, added, Reach::AtMost(0.3));
+        |case: &str, added| Measure::with_target(case, Unit::Added, added, Target::AtMost(0.3));
     vec![
         measure("added, nothing is staged", nothing_staged),
         measure("added, another pod's volume is staged", one_staged),

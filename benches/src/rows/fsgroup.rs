@@ -1,4 +1,4 @@
-//! fsGroup over large volumes, against kubelet's way: a walk by path, with a chown and a chmod of each entry.
+//! fsGroup on large volumes, compared with kubelet's way: a walk by path with a chown and a chmod for each entry.
 
 mod trees;
 mod volume;
@@ -10,90 +10,90 @@ use self::volume::Volume;
 use self::walks::Walks;
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::measure::{Measure, Target, Unit};
 use crate::statistics::ratios;
 
 pub(super) const ROW: Row = Row {
     name: "fsgroup",
-    about: "fsGroup over up to half a million entries, against a walk by path as kubelet's",
+    about: "fsGroup on up to half a million entries, against a walk by path like kubelet's",
     run,
 };
 
 pub(super) const MEMORY: Row = Row {
     name: "memory",
-    about: "what fsGroup needs of it, over volumes that a walk may need much for",
+    about: "memory of fsGroup on volumes for which a walk may need much",
     run: run_for_memory,
 };
 
 const ROUNDS: usize = 5;
-/// Entries, in directories of a hundred files.
+/// The numbers of entries, which are in directories of a hundred files.
 const SIZES: [(usize, &str); 2] = [(100_000, "100k"), (500_000, "500k")];
 const FILESYSTEMS: [&str; 2] = ["ext4", "xfs"];
 
-/// Of a walk.
+/// One case of a walk.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     name: &'static str,
-    starts: Starts,
+    initial: InitialState,
     cold: bool,
-    /// Whether it may ask the file system's tables.
+    /// Whether the file system's tables may be used instead of the walk.
     tables: bool,
-    reach: Option<f64>,
+    target: Option<f64>,
 }
 
-/// How entries stand before it.
+/// The state of the entries before a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Starts {
-    /// As they were made: each gets the group and the mode.
-    Made,
-    /// As another group's: modes are right.
-    AnothersGroup,
-    /// As they should be.
+enum InitialState {
+    /// As they were created: group and mode of each entry change.
+    Created,
+    /// With another group: only the group of each entry changes.
+    OtherGroup,
+    /// As they should be: nothing changes.
     Right,
 }
 
 const CASES: [Case; 7] = [
-    case("change, warm", Starts::Made, false, Some(3.5)),
+    case("change, warm", InitialState::Created, false, Some(3.5)),
     case(
         "change of the group alone, warm",
-        Starts::AnothersGroup,
+        InitialState::OtherGroup,
         false,
         None,
     ),
-    case("change, cold", Starts::Made, true, Some(4.0)),
-    case("no-op, cold", Starts::Right, true, Some(6.0)),
-    case("no-op, warm", Starts::Right, false, Some(15.0)),
+    case("change, cold", InitialState::Created, true, Some(4.0)),
+    case("no-op, cold", InitialState::Right, true, Some(6.0)),
+    case("no-op, warm", InitialState::Right, false, Some(15.0)),
     walk("no-op, cold, by the walk", true, None),
     walk("no-op, warm, by the walk", false, None),
 ];
 
-/// Whatever the shape is, it is to be no slower.
+/// Cases for trees with special shapes, in which the walk must not be slower than kubelet's.
 const SHAPED: [Case; 3] = [
-    case("change, warm", Starts::Made, false, Some(1.0)),
-    case("no-op, warm", Starts::Right, false, Some(1.0)),
+    case("change, warm", InitialState::Created, false, Some(1.0)),
+    case("no-op, warm", InitialState::Right, false, Some(1.0)),
     walk("no-op, warm, by the walk", false, Some(1.0)),
 ];
 
-const fn case(name: &'static str, starts: Starts, cold: bool, reach: Option<f64>) -> Case {
+const fn case(name: &'static str, initial: InitialState, cold: bool, target: Option<f64>) -> Case {
     Case {
         name,
-        starts,
+        initial,
         cold,
         tables: true,
-        reach,
+        target,
     }
 }
 
-/// Where a file system has no tables that can be asked, or something else isn't right.
-const fn walk(name: &'static str, cold: bool, reach: Option<f64>) -> Case {
+/// Makes a case without tables: for file systems that have none, or if something other than the group is wrong.
+const fn walk(name: &'static str, cold: bool, target: Option<f64>) -> Case {
     Case {
         tables: false,
-        ..case(name, Starts::Right, cold, reach)
+        ..case(name, InitialState::Right, cold, target)
     }
 }
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    // On a disk: `/tmp` may be memory.
+    // In /var/lib, because `/tmp` may be a tmpfs.
     let dir = TestDir::root_only();
     let rounds = effort.rounds(ROUNDS);
     let mut measures = Vec::new();
@@ -126,18 +126,18 @@ fn run_for_memory(_: &Effort) -> Vec<Measure> {
     measures.collect()
 }
 
-/// Of each case how many times as long kubelet's walk takes.
+/// Returns for each case how many times as long kubelet's walk takes.
 fn measured(volume: Volume, what: &str, cases: &[Case], rounds: usize) -> Vec<Measure> {
     let mut walks = Walks::of(volume);
     let measures = cases.iter().map(|case| {
         let (mut kubelets, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
-            kubelets.push(walks.kubelets(case));
-            ours.push(walks.ours(case).nanoseconds);
+            kubelets.push(walks.walk_as_kubelet(case));
+            ours.push(walks.walk(case).nanoseconds);
         }
         Measure {
-            reach: case.reach.map(Reach::AtLeast),
-            ..Measure::told(
+            target: case.target.map(Target::AtLeast),
+            ..Measure::new(
                 format!("{what}: {}", case.name),
                 Unit::Ratio,
                 ratios(&kubelets, &ours),
@@ -147,16 +147,16 @@ fn measured(volume: Volume, what: &str, cases: &[Case], rounds: usize) -> Vec<Me
     measures.collect()
 }
 
-/// The most that the program has.
+/// Measures the program's peak memory.
 fn memory(volume: Volume, what: &str) -> [Measure; 2] {
     let mut walks = Walks::of(volume);
     let cases = [
-        case("change", Starts::AnothersGroup, false, None),
+        case("change", InitialState::OtherGroup, false, None),
         walk("no-op, by the walk", false, None),
     ];
     cases.map(|case| {
-        let peak = walks.ours(&case).kilobytes * 1024.0 / 1e6;
+        let peak = walks.walk(&case).kilobytes * 1024.0 / 1e6;
         let name = format!("fsGroup, {what}: {}", case.name);
-        Measure::to_reach(name, Unit::Size, vec![peak], Reach::AtMost(32.0))
+        Measure::with_target(name, Unit::Size, vec![peak], Target::AtMost(32.0))
     })
 }

@@ -1,5 +1,5 @@
-//! Reads and writes through a container's mount of a volume, against the same file through a bind of a mount on the
-//! host, which is what kubelet gives without runcrust, and through bindfs.
+//! Reads and writes through a container's mount of a volume, compared with a bind of a mount on the host, which is what
+//! kubelet provides without runcrust, and with bindfs.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, Run, mounts, wait_until
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::IO;
 use crate::statistics::{UNDISTURBED, quantile, ratios};
 
@@ -21,9 +21,9 @@ pub(super) const ROW: Row = Row {
 };
 
 const ROUNDS: usize = 30;
-/// Of a round, for each place in turns.
+/// Runs for each place in a round, in turns.
 const RUNS: usize = 5;
-/// Of the file, in MiB: it stays in the page cache, so that the way there is all that differs.
+/// The size of the file in MiB. The file stays in the page cache, so that only the path to it differs.
 const SIZE: u64 = 32;
 
 fn run(effort: &Effort) -> Vec<Measure> {
@@ -33,7 +33,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let target = node.stage("a-pod", "pv-1", &device, &[]);
     let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
     let container = node.run(&bundle.write());
-    // The container's own mount, by its process.
+    // The container's own mount, met through its process.
     let ours = PathBuf::from(format!("/proc/{}/root/data", container.pid()));
     let host = OnHost::mount(&node, &device);
     let file = File::create(host.bound.join("file")).expect("a file");
@@ -46,20 +46,20 @@ fn run(effort: &Effort) -> Vec<Measure> {
         for how in ["sequential", "random"] {
             let ratio = |rounds, place| {
                 let took = |at: &Path| took(&io, [what, how], at);
-                let [bound, there] = turns(rounds, took, [&host.bound, place]);
-                // The shorter, the faster.
+                let [bound, there] = measure_in_turns(rounds, took, [&host.bound, place]);
+                // The faster one has the shorter time, so the ratio is inverted.
                 ratios(&bound, &there)
             };
-            measures.push(Measure::to_reach(
+            measures.push(Measure::with_target(
                 format!("{how} {what}"),
                 Unit::Ratio,
                 ratio(rounds, &ours),
-                Reach::Between(0.98, 1.02),
+                Target::Between(0.98, 1.02),
             ));
-            // Nobody has to tell it from 1.
+            // Few rounds are enough, because the ratio is far from 1.
             let fuse = ratio(rounds.div_ceil(10), &host.through_fuse);
             let case = format!("{how} {what} through bindfs");
-            measures.push(Measure::told(case, Unit::Ratio, fuse));
+            measures.push(Measure::new(case, Unit::Ratio, fuse));
         }
     }
     drop(host);
@@ -68,13 +68,17 @@ fn run(effort: &Effort) -> Vec<Measure> {
     measures
 }
 
-/// Of each place a number for each round.
-fn turns(rounds: usize, took: impl Fn(&Path) -> f64, places: [&Path; 2]) -> [Vec<f64>; 2] {
+/// Returns for each place one number for each round.
+fn measure_in_turns(
+    rounds: usize,
+    took: impl Fn(&Path) -> f64,
+    places: [&Path; 2],
+) -> [Vec<f64>; 2] {
     let round = |place| {
         let times: Vec<f64> = (0..RUNS).map(|_| took(place)).collect();
         quantile(&times, UNDISTURBED)
     };
-    // Whoever is the first finds nothing in the page cache.
+    // Fill the page cache.
     for place in places {
         let _ = took(place);
     }
@@ -87,13 +91,13 @@ fn turns(rounds: usize, took: impl Fn(&Path) -> f64, places: [&Path; 2]) -> [Vec
     all
 }
 
-/// By the program, in nanoseconds.
+/// Runs the program and returns its time in nanoseconds.
 fn took(io: &Path, what: [&str; 2], place: &Path) -> f64 {
     let run = Run::of(Command::new(io).args(what).arg(place.join("file"))).success();
     run.stdout.trim().parse().expect("nanoseconds")
 }
 
-/// The volume on the host, by the superblock that the container has: bound, and through bindfs. Both go with this.
+/// The volume on the host, with the container's superblock: bound, and through bindfs. Both are unmounted on drop.
 struct OnHost {
     mounted: PathBuf,
     bound: PathBuf,
@@ -125,7 +129,7 @@ impl OnHost {
 impl Drop for OnHost {
     fn drop(&mut self) {
         mounts::try_unmount(&self.through_fuse);
-        // It ends by that, and has the other one until then.
+        // bindfs ends with its mount, and holds the other mount until then.
         let _ = self.bindfs.wait();
         mounts::try_unmount(&self.bound);
         mounts::try_unmount(&self.mounted);

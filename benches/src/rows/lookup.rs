@@ -1,4 +1,4 @@
-//! What a create asks of the crust directory, by how much is staged.
+//! The lookups of a create in the crust directory, with few and with many staged volumes.
 
 use std::fs;
 use std::path::Path;
@@ -8,15 +8,15 @@ use runcrust_tests::{Bundle, Delegate, Node, Run, trace};
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::NOOP;
-use crate::scene;
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::ratios;
 
 pub(super) const ROW: Row = Row {
     name: "lookup",
-    about: "a create with no volume among its mounts, where 1 and where 100,000 others are staged",
+    about: "a create without a volume among its mounts, while 1 and while 100,000 others are staged",
     run,
 };
 
@@ -28,7 +28,7 @@ const ROUND: Round = Round {
 const MANY: usize = 100_000;
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    // Side by side: the two take turns.
+    // Both nodes exist at the same time, because they are measured in turns.
     let (few, many) = (Place::new(), Place::new());
     let nothing_staged = few.probes();
     few.stage(1);
@@ -39,27 +39,27 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let (one, all) = (few.create(), many.create());
     let [one, all] = starter.rounds(effort.rounds(ROUNDS), ROUND, [&one, &all]);
     vec![
-        Measure::to_reach(
+        Measure::with_target(
             "the create's whole time, 100,000 staged over 1",
             Unit::Ratio,
             ratios(&all, &one),
-            Reach::AtMost(1.1),
+            Target::AtMost(1.1),
         ),
-        Measure::to_reach(
+        Measure::with_target(
             "probes when nothing is staged",
             Unit::Count,
             vec![nothing_staged],
-            Reach::AtMost(0.0),
+            Target::AtMost(0.0),
         ),
-        Measure::told(
-            "probes when another pod's volume is",
+        Measure::new(
+            "probes when another pod's volume is staged",
             Unit::Count,
             vec![one_staged],
         ),
     ]
 }
 
-/// A node, and a bundle on it.
+/// A node with a bundle.
 struct Place {
     bundle: Bundle,
     node: Node,
@@ -67,20 +67,20 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let node = scene::node(Delegate::Runc);
+        let node = fixtures::node(Delegate::Runc);
         let delegate = NOOP.build(node.dir());
         node.handler().set_delegate(&delegate);
-        let bundle = scene::bundle(&node).write();
+        let bundle = fixtures::bundle(&node).write();
         Self { bundle, node }
     }
 
-    fn create(&self) -> Line {
-        scene::create(self.node.handler().path(), &self.bundle)
+    fn create(&self) -> CommandLine {
+        fixtures::create(self.node.handler().path(), &self.bundle)
     }
 
-    /// Stages a volume, and puts copies of its entry under the names of others.
+    /// Stages a volume and copies its entry under the names of other volumes.
     fn stage(&self, count: usize) {
-        let device = scene::device(&self.node);
+        let device = fixtures::device(&self.node);
         let staged = self.node.stage("another-pod", "pv-0", &device, &[]);
         let first = self.node.entry(&staged);
         for index in 1..count {
@@ -90,7 +90,7 @@ impl Place {
         }
     }
 
-    /// The system calls that name an entry of the crust directory, which is a SHA-256.
+    /// Counts the system calls that name an entry of the crust directory, which is a SHA-256.
     fn probes(&self) -> f64 {
         let log = self.node.dir().join("strace.log");
         let mut strace = Command::new("strace");
@@ -104,7 +104,7 @@ impl Place {
     }
 }
 
-/// The files of an entry, as they are.
+/// Copies an entry.
 fn copy(from: &Path, to: &Path) {
     fs::create_dir(to).expect("an entry");
     for file in fs::read_dir(from).expect("an entry").flatten() {

@@ -1,5 +1,6 @@
-//! A create with a staged volume among its mounts, taken apart by what differs: without a volume, with one that a
-//! hook would mount (`mount_mode = "hook"`: everything but the mount), with one that the create mounts.
+//! A create with a staged volume among its mounts, in parts that are differences between creates: without a volume,
+//! with a volume that a hook would mount (`mount_mode = "hook"`: everything but the mount), and with a volume that the
+//! create mounts.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,27 +10,27 @@ use runcrust_tests::{Bundle, Delegate, Handler, LoopDevice, Node, Version};
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::{MOUNT, NOOP, REWRITE};
-use crate::scene;
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::{differences, ratios};
 
 pub(super) const ROW: Row = Row {
     name: "match",
-    about: "a create with a volume among its mounts, against writing the config anew, and a raw mount",
+    about: "a create with a volume among its mounts, against rewriting the config, and a raw mount",
     run,
 };
 
 const ROUNDS: usize = 20;
-/// The volume is staged anew after each.
+/// The volume is staged again after each start.
 const ROUND: Round = Round {
     blocks: 20,
     starts: 1,
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node(Delegate::Runc);
+    let node = fixtures::node(Delegate::Runc);
     let delegate = NOOP.build(node.dir());
     let hook = "mount_mode = \"hook\"";
     let hooks = Handler::installed(node.dir(), Delegate::Runc, Version::New, hook);
@@ -37,11 +38,11 @@ fn run(effort: &Effort) -> Vec<Measure> {
         handler.set_delegate(&delegate);
     }
     let volume = Volume::stage(&node);
-    let plain = scene::bundle(&node).write();
-    let matching = scene::bundle(&node)
+    let plain = fixtures::bundle(&node).write();
+    let matching = fixtures::bundle(&node)
         .bind(&volume.target, "/data", &[])
         .write();
-    // A hook can't make it once the rootfs is read-only, and wants it there.
+    // A hook can't create the mount point in a read-only root file system.
     fs::create_dir(matching.rootfs().join("data")).expect("a mountpoint");
     let copied = plain.path().join("copy.json");
     fs::copy(plain.config_path(), &copied).expect("a config's bytes");
@@ -49,12 +50,12 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let starter = Starter::new(node.dir());
     let device = utf8(volume.device.path());
     let commands = [
-        scene::create(&delegate, &plain),
-        scene::create(node.handler().path(), &plain),
-        scene::create(hooks.path(), &matching),
-        scene::create(node.handler().path(), &matching),
-        Line::new(&REWRITE.build(node.dir()), [utf8(&copied)]),
-        Line::new(&MOUNT.build(node.dir()), [device, "ext4"]),
+        fixtures::create(&delegate, &plain),
+        fixtures::create(node.handler().path(), &plain),
+        fixtures::create(hooks.path(), &matching),
+        fixtures::create(node.handler().path(), &matching),
+        CommandLine::new(&REWRITE.build(node.dir()), [utf8(&copied)]),
+        CommandLine::new(&MOUNT.build(node.dir()), [device, "ext4"]),
     ];
     let written = matching.config_bytes();
     let put_back = || volume.stage_anew(&node, &matching, &written);
@@ -69,39 +70,43 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let over_raw = differences(&mount_step, &raw);
     let but_the_mount = differences(&differences(&mounted, &bare), &raw);
     vec![
-        Measure::to_reach(
+        Measure::with_target(
             "everything but the mount itself",
             Unit::Added,
             but_the_mount,
-            Reach::AtMost(1.0),
+            Target::AtMost(1.0),
         ),
-        Measure::told(
-            "of it for the match, and before the mount",
+        Measure::new(
+            "of that, the match and the steps before the mount",
             Unit::Added,
             write.clone(),
         ),
-        Measure::told(
-            "the floor: the config's bytes anew",
+        Measure::new(
+            "the floor: rewriting the config",
             Unit::Added,
             floor.clone(),
         ),
-        Measure::to_reach(
+        Measure::with_target(
             "the match's part over the floor",
             Unit::Ratio,
             ratios(&write, &floor),
-            Reach::AtMost(2.0),
+            Target::AtMost(2.0),
         ),
-        Measure::told("raw fsopen to fsmount, and its unmount", Unit::Added, raw),
-        Measure::to_reach(
-            "the mount step over that",
+        Measure::new(
+            "raw mount: fsopen to fsmount, and unmount",
+            Unit::Added,
+            raw,
+        ),
+        Measure::with_target(
+            "the mount step over the raw mount",
             Unit::Added,
             over_raw,
-            Reach::AtMost(0.3),
+            Target::AtMost(0.3),
         ),
     ]
 }
 
-/// A staged one.
+/// A staged volume.
 struct Volume {
     target: PathBuf,
     device: LoopDevice,
@@ -109,12 +114,12 @@ struct Volume {
 
 impl Volume {
     fn stage(node: &Node) -> Self {
-        let device = scene::device(node);
+        let device = fixtures::device(node);
         let target = node.stage("a-pod", "pv-1", &device, &[]);
         Self { target, device }
     }
 
-    /// As if no create had been: who was announced has ended.
+    /// Restores the state before a create. Unstaging is possible, because the announced process has ended.
     fn stage_anew(&self, node: &Node, bundle: &Bundle, config: &[u8]) {
         let _ = node.unstage(&self.target).success();
         fs::write(bundle.config_path(), config).expect("a config");

@@ -1,4 +1,4 @@
-//! A create of a container with many mounts of one volume, beside a container that has as many.
+//! A create of a container with many mounts of one volume, while another container has as many.
 
 use std::fs;
 use std::path::Path;
@@ -7,10 +7,10 @@ use runcrust_tests::{Bundle, Container, Delegate, Node};
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::NOOP;
-use crate::scene;
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::{differences, ratios};
 
 pub(super) const ROW: Row = Row {
@@ -22,15 +22,15 @@ pub(super) const ROW: Row = Row {
 const FEW: usize = 100;
 const MANY: usize = 1500;
 const ROUNDS: usize = 5;
-/// The config is written anew after each.
+/// The config is restored after each start.
 const ROUND: Round = Round {
     blocks: 4,
     starts: 1,
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node(Delegate::Runc);
-    let device = scene::device(&node);
+    let node = fixtures::node(Delegate::Runc);
+    let device = fixtures::device(&node);
     let target = node.stage("a-pod", "pv-1", &device, &[]);
     let sandbox = node.sandbox("a-pod");
     let _first = node.run(&bundle(&node, &sandbox, &target, MANY));
@@ -39,14 +39,14 @@ fn run(effort: &Effort) -> Vec<Measure> {
     node.handler().set_delegate(&delegate);
     let starter = Starter::new(node.dir());
     let bundles = [&few, &many].map(|bundle| (bundle, bundle.config_bytes()));
-    let ours = [&few, &many].map(|bundle| scene::create(node.handler().path(), bundle));
-    let bare = scene::create(&delegate, &few);
+    let ours = [&few, &many].map(|bundle| fixtures::create(node.handler().path(), bundle));
+    let bare = fixtures::create(&delegate, &few);
     let put_back = || {
         for (bundle, config) in &bundles {
             fs::write(bundle.config_path(), config).expect("a config");
         }
     };
-    let commands: [&Line; 3] = [&bare, &ours[0], &ours[1]];
+    let commands: [&CommandLine; 3] = [&bare, &ours[0], &ours[1]];
     let [bare, few, many] = starter.rounds_with(effort.rounds(ROUNDS), ROUND, commands, put_back);
     let [few, many] = [few, many].map(|times| differences(&times, &bare));
     let each = |times: &[f64], count: usize| -> Vec<f64> {
@@ -54,13 +54,13 @@ fn run(effort: &Effort) -> Vec<Measure> {
     };
     let over = ratios(&each(&many, MANY), &each(&few, FEW));
     vec![
-        Measure::told("added, 100 subPaths of a volume", Unit::Added, few),
-        Measure::told("added, 1,500 subPaths of it", Unit::Added, many),
-        Measure::to_reach(
-            "a mount of 1,500 over one of 100",
+        Measure::new("added, 100 subPaths of a volume", Unit::Added, few),
+        Measure::new("added, 1,500 subPaths of a volume", Unit::Added, many),
+        Measure::with_target(
+            "one mount of 1,500 over one of 100",
             Unit::Ratio,
             over,
-            Reach::AtMost(1.0),
+            Target::AtMost(1.0),
         ),
     ]
 }

@@ -1,4 +1,4 @@
-//! A command that isn't a create: what runcrust takes before it is the delegate.
+//! A command that is not a create: the time until runcrust execs the delegate.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use runcrust_tests::{Delegate, Node};
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::{CHECKED, NOOP, PASSTHROUGH};
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::{differences, ratios};
 
 pub(super) const ROW: Row = Row {
@@ -17,7 +17,7 @@ pub(super) const ROW: Row = Row {
     run,
 };
 
-/// Thousands of starts of each.
+/// Several thousand starts of each program.
 const ROUNDS: usize = 20;
 const ROUND: Round = Round {
     blocks: 10,
@@ -35,7 +35,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let files: [(_, &Path); 2] = [("DELEGATE", &delegate), ("CONFIGURATION", &configuration)];
     let checked = CHECKED.build_with(dir, &files);
 
-    // As containerd's shim asks.
+    // The arguments of containerd's shim.
     let arguments = [
         "--root",
         "/run/runc",
@@ -46,33 +46,33 @@ fn run(effort: &Effort) -> Vec<Measure> {
     ];
     let arguments = || arguments.into_iter().chain(["state", "a-container"]);
     let [bare, c, checked, ours] = [&*delegate, &passthrough, &checked, node.handler().path()]
-        .map(|program| Line::new(program, arguments()));
+        .map(|program| CommandLine::new(program, arguments()));
 
     let commands = [&bare, &c, &checked, &ours];
     let [bare_took, others @ ..] = starter.rounds(effort.rounds(ROUNDS), ROUND, commands);
     let [c_added, checked_added, added] = others.map(|took| differences(&took, &bare_took));
-    let reach = Reach::AtMost(1.5);
+    let target = Target::AtMost(1.5);
     let peak = || (0..5).map(|_| starter.peak(&ours)).collect();
     vec![
-        Measure::told("the delegate alone", Unit::Time, bare_took),
-        Measure::told("added by the C pass-through", Unit::Added, c_added.clone()),
-        Measure::told(
-            "added by C that looks at the same files",
+        Measure::new("the delegate alone", Unit::Time, bare_took),
+        Measure::new("added by the C pass-through", Unit::Added, c_added.clone()),
+        Measure::new(
+            "added by C that checks the same files",
             Unit::Added,
             checked_added,
         ),
-        Measure::told("added by runcrust", Unit::Added, added.clone()),
-        Measure::to_reach(
+        Measure::new("added by runcrust", Unit::Added, added.clone()),
+        Measure::with_target(
             "runcrust's added time over the pass-through's",
             Unit::Ratio,
             ratios(&added, &c_added),
-            reach,
+            target,
         ),
-        Measure::to_reach(
+        Measure::with_target(
             "peak RSS before the exec",
             Unit::Size,
             peak(),
-            Reach::AtMost(0.8),
+            Target::AtMost(0.8),
         ),
     ]
 }

@@ -1,5 +1,5 @@
-//! Pods with three volumes each, through containerd's CRI: their starts, and what they leave in the host's mount
-//! table, against the same pods with volumes that are mounted on the host.
+//! Pods with three volumes each, through containerd's CRI: their start times, and their mounts in the host's mount
+//! table, compared with the same pods with volumes that are mounted on the host.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,21 +15,21 @@ use runcrust_tests::{
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::UNLOOP;
-use crate::scene;
 use crate::statistics::{UNDISTURBED, differences, quantile, ratios};
 
 pub(super) const ROW: Row = Row {
     name: "pods",
-    about: "pods of three volumes each through containerd, by runcrust and with host-mounted volumes, a phase each",
+    about: "pods with three volumes each through containerd, with runcrust and with host-mounted volumes, in phases",
     run,
 };
 
 const VOLUMES: usize = 3;
-/// The pods before there are many.
+/// The number of pods whose starts are also reported separately, before the node has many.
 const FIRST: usize = 10;
-/// Of the mount table, each of so many reads.
+/// The rounds in which the mount table is read.
 const ROUNDS: usize = 20;
 const READS: usize = 10;
 
@@ -41,20 +41,22 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let containerd = Containerd::start_from(containerd);
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
     let (mut of_deferred, mut tables) = (Vec::new(), None);
-    // A B B A. Each has the node for itself: what the other's pods leave in its mount table is what is compared.
+    // The order is A B B A. Each phase has the node to itself, because the mounts that the other kind leaves are what
+    // is compared.
     for (number, defers) in [true, false, false, true].into_iter().enumerate() {
         let phase = Phase::started(&node, &containerd, number, effort.pods, defers);
         if defers {
             of_deferred.push(phase.host_mounts() as f64);
             deferred.extend(phase.ended());
         } else {
-            tables.get_or_insert_with(|| MountTables::compared(|| phase.take_off()));
+            tables.get_or_insert_with(|| MountTables::compared(|| phase.unmount_volumes()));
             mounted.extend(phase.ended());
         }
     }
     let tables = tables.expect("a phase of mounted ones");
 
-    let of = |pods: &[Took], which: fn(&Took) -> f64| pods.iter().map(which).collect::<Vec<_>>();
+    let of =
+        |pods: &[PodTimes], which: fn(&PodTimes) -> f64| pods.iter().map(which).collect::<Vec<_>>();
     let [ours, theirs] = [&deferred, &mounted].map(|pods| of(pods, |it| it.start));
     let [our_ends, their_ends] = [&deferred, &mounted].map(|pods| of(pods, |it| it.end));
     let mount = of(&mounted, |it| it.mounts);
@@ -64,49 +66,53 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let first = first.copied().collect();
     let volumes = (VOLUMES * effort.pods) as f64;
     vec![
-        Measure::told("a start, by runcrust", Unit::Time, ours),
-        Measure::told("a start, host-mounted", Unit::Time, theirs),
-        Measure::told("mounting the pod's volumes on the host", Unit::Time, mount),
-        Measure::to_reach(
-            "a start by runcrust without that, over a host-mounted one",
+        Measure::new("a start, by runcrust", Unit::Time, ours),
+        Measure::new("a start, host-mounted", Unit::Time, theirs),
+        Measure::new("mounting the pod's volumes on the host", Unit::Time, mount),
+        Measure::with_target(
+            "a start by runcrust without mounting, over a host-mounted one",
             Unit::Ratio,
             ratio,
-            Reach::AtMost(1.03),
+            Target::AtMost(1.03),
         ),
-        Measure::told("the same, of the first ten pods", Unit::Ratio, first),
-        Measure::told(
+        Measure::new("the same for the first ten pods", Unit::Ratio, first),
+        Measure::new(
             "an end, by runcrust, over that of a host-mounted one",
             Unit::Ratio,
             ratios(&our_ends, &their_ends),
         ),
-        Measure::to_reach(
+        Measure::with_target(
             "host mounts of deferred volumes",
             Unit::Count,
             of_deferred,
-            Reach::AtMost(0.0),
+            Target::AtMost(0.0),
         ),
-        Measure::to_reach(
-            "lines of the host's mount table for mounted ones",
+        Measure::with_target(
+            "lines of the host's mount table for host-mounted volumes",
             Unit::Count,
             vec![tables.fewer as f64],
-            Reach::AtLeast(volumes),
+            Target::AtLeast(volumes),
         ),
-        Measure::told("reading the table with them", Unit::Time, tables.with),
-        Measure::told("reading it without", Unit::Time, tables.without),
+        Measure::new("reading the mount table with them", Unit::Time, tables.with),
+        Measure::new(
+            "reading the mount table without them",
+            Unit::Time,
+            tables.without,
+        ),
     ]
 }
 
-/// What became of a pod, in milliseconds.
+/// The times of a pod in milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
-struct Took {
+struct PodTimes {
     start: f64,
-    /// Its volumes' mounts on the host, before.
+    /// The time to mount its volumes on the host before the start.
     mounts: f64,
-    /// Those on the host are unmounted in it.
+    /// The time to end it, which includes unmounting on the host.
     end: f64,
 }
 
-/// All that run at a time.
+/// Pods that run at the same time.
 struct Phase<'a> {
     node: &'a Node,
     containerd: &'a Containerd,
@@ -146,12 +152,12 @@ impl<'a> Phase<'a> {
         devices.map(|device| device.host_mounts().len()).sum()
     }
 
-    fn take_off(&self) {
-        self.pods.iter().for_each(Pod::take_off);
+    fn unmount_volumes(&self) {
+        self.pods.iter().for_each(Pod::unmount_volumes);
     }
 
-    /// Puts all of it away.
-    fn ended(mut self) -> Vec<Took> {
+    /// Ends all pods, removes their volumes and returns the times.
+    fn ended(mut self) -> Vec<PodTimes> {
         for pod in &mut self.pods {
             pod.end(self.containerd);
         }
@@ -163,14 +169,14 @@ impl<'a> Phase<'a> {
     }
 }
 
-/// A pod, with one container that has its volumes.
+/// A pod with one container that has the pod's volumes.
 struct Pod {
     uid: String,
     devices: Vec<LoopDevice>,
     targets: Vec<PathBuf>,
-    /// Of its sandbox, which has been run.
+    /// The id of the running sandbox.
     id: String,
-    took: Took,
+    took: PodTimes,
 }
 
 impl Pod {
@@ -178,10 +184,10 @@ impl Pod {
         let target = |index| node.target(uid, &format!("pv-{uid}-{index}"));
         Self {
             uid: uid.to_owned(),
-            devices: (0..VOLUMES).map(|_| scene::device(node)).collect(),
+            devices: (0..VOLUMES).map(|_| fixtures::device(node)).collect(),
             targets: (0..VOLUMES).map(target).collect(),
             id: String::new(),
-            took: Took::default(),
+            took: PodTimes::default(),
         }
     }
 
@@ -199,7 +205,7 @@ impl Pod {
         self.took.mounts = milliseconds(start);
     }
 
-    /// As kubelet does: the sandbox, then the container.
+    /// Runs the sandbox and then the container, as kubelet does.
     fn start(&mut self, containerd: &Containerd, handler: &str) {
         let (config, mut app) = (containerd.pod(&self.uid), containerd.app("app-1"));
         for (index, target) in self.targets.iter().enumerate() {
@@ -212,8 +218,8 @@ impl Pod {
         self.took.start = milliseconds(start);
     }
 
-    /// From the host's mount table; the container keeps its own.
-    fn take_off(&self) {
+    /// Unmounts the volumes from the host's mount table. The container keeps its own mounts.
+    fn unmount_volumes(&self) {
         for target in &self.targets {
             umount2(target, MntFlags::MNT_DETACH).expect("umount");
         }
@@ -223,12 +229,12 @@ impl Pod {
         let (cri, start) = (containerd.cri(), Instant::now());
         cri.stop_pod(&self.id).expect("StopPodSandbox");
         cri.remove_pod(&self.id).expect("RemovePodSandbox");
-        self.let_go();
+        self.unmount_if_mounted();
         self.took.end = milliseconds(start);
     }
 
-    /// Of what is mounted on the host, if anything is.
-    fn let_go(&self) {
+    /// Unmounts the volumes on the host, if they are mounted there.
+    fn unmount_if_mounted(&self) {
         let targets = self.targets.iter();
         targets.for_each(|target| mounts::try_unmount(target));
     }
@@ -242,11 +248,11 @@ impl Pod {
 
 impl Drop for Pod {
     fn drop(&mut self) {
-        self.let_go();
+        self.unmount_if_mounted();
     }
 }
 
-/// The devices, and the hundreds of idle ones that would be left of them.
+/// Detaches the pods' devices and removes them from the machine, which would otherwise keep hundreds of idle devices.
 fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
     let mut unloop = Command::new(UNLOOP.build(node.dir()));
     for device in pods.flat_map(|pod| std::mem::take(&mut pod.devices)) {
@@ -255,31 +261,32 @@ fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
     let _ = Run::of(&mut unloop).success();
 }
 
-/// The host's, as it is and as it was before something was taken off it.
+/// The host's mount table before and after the pods' volumes were unmounted.
 struct MountTables {
-    /// So many lines were taken off.
+    /// The number of lines that were removed.
     fewer: usize,
-    /// To read the one that was, of each round, in milliseconds.
+    /// The times to read the earlier table, one for each round, in milliseconds.
     with: Vec<f64>,
-    /// And the one that is.
+    /// The times to read the present table.
     without: Vec<f64>,
 }
 
 impl MountTables {
-    /// The one that was is kept by a thread with mounts of its own, so that both are read in turns.
-    fn compared(take_off: impl FnOnce()) -> Self {
-        let (tell, told) = mpsc::channel();
+    /// Compares the tables. A thread with its own mount namespace keeps the earlier one, so that both can be read in
+    /// turns.
+    fn compared(unmount_volumes: impl FnOnce()) -> Self {
+        let (sender, receiver) = mpsc::channel();
         let (done, wait) = mpsc::channel::<()>();
         thread::scope(|scope| {
             scope.spawn(move || {
                 mounts::unshare_mounts();
                 let thread = fs::read_link("/proc/thread-self").expect("a thread");
-                tell.send(thread).expect("it is waited for");
-                // Until the other one is dropped.
+                sender.send(thread).expect("the receiver is waiting");
+                // Wait until the sender is dropped.
                 let _ = wait.recv();
             });
-            let kept: PathBuf = told.recv().expect("a thread that keeps it");
-            take_off();
+            let kept: PathBuf = receiver.recv().expect("a thread that keeps the table");
+            unmount_volumes();
             let tables = [&kept, Path::new("self")]
                 .map(|whose| Path::new("/proc").join(whose).join("mountinfo"));
             let [mut with, mut without] = [Vec::new(), Vec::new()];

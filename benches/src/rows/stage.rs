@@ -1,14 +1,14 @@
-//! `runcrust crust stage`: what a driver waits for that stages by the command line.
+//! `runcrust crust stage`: the time that a driver waits which stages through the command line.
 
 use runcrust_tests::Delegate;
 use runcrust_tests::node::utf8;
 
 use super::Row;
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::NOOP;
-use crate::scene;
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::differences;
 
 pub(super) const ROW: Row = Row {
@@ -18,34 +18,34 @@ pub(super) const ROW: Row = Row {
 };
 
 const ROUNDS: usize = 20;
-/// What was staged is taken away after each.
+/// The staged volume is removed after each start.
 const ROUND: Round = Round {
     blocks: 50,
     starts: 1,
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let node = scene::node(Delegate::Runc);
+    let node = fixtures::node(Delegate::Runc);
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());
-    let device = scene::device(&node);
+    let device = fixtures::device(&node);
     let target = node.target("a-pod", "pv-1");
     let (path, device) = (utf8(&target), utf8(device.path()));
     let arguments = [
         "crust", "stage", path, "--device", device, "--fstype", "ext4",
     ];
     let [bare, ours] =
-        [&delegate, node.handler().path()].map(|program| Line::new(program, arguments));
+        [&delegate, node.handler().path()].map(|program| CommandLine::new(program, arguments));
 
     let places = [node.entry(&target), node.lock_file(&target)];
-    let take_away = || scene::unstaged(&places);
+    let remove_staged = || fixtures::remove_staged(&places);
     let rounds = effort.rounds(ROUNDS);
-    let [bare, ours] = starter.rounds_with(rounds, ROUND, [&bare, &ours], take_away);
+    let [bare, ours] = starter.rounds_with(rounds, ROUND, [&bare, &ours], remove_staged);
     let added = differences(&ours, &bare);
-    vec![Measure::to_reach(
+    vec![Measure::with_target(
         "added",
         Unit::Added,
         added,
-        Reach::AtMost(0.3),
+        Target::AtMost(0.3),
     )]
 }

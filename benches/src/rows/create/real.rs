@@ -1,6 +1,6 @@
-//! Before runc and crun: the whole of a create, a start and a state, each by itself. (In a `delete --force` a tenth
-//! of a second of sleep would hide all of it.) What is started, or asked for its state, was created by the runtime
-//! alone. What another program before a runtime costs it, whatever that does, a C pass-through tells.
+//! runc and crun with and without runcrust: a create, a start and a state are measured separately. (`delete --force` is
+//! not measured, because it sleeps for a tenth of a second.) Containers that are started or queried were created by the
+//! runtime alone. A C pass-through shows what any program in front of a runtime costs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use std::process::Command;
 use runcrust_tests::{Bundle, Delegate, Run, process};
 
 use crate::effort::Effort;
-use crate::measure::{Measure, Reach, Unit};
+use crate::fixtures;
+use crate::measure::{Measure, Target, Unit};
 use crate::programs::PASSTHROUGH;
-use crate::scene;
-use crate::starts::{Line, Round, Starter};
+use crate::starts::{CommandLine, Round, Starter};
 use crate::statistics::ratios;
 
-/// Many: a runtime's own time varies by more than what is asked of ours.
+/// Many rounds, because a runtime's own time varies by more than what runcrust may add.
 const ROUNDS: usize = 25;
-/// Of containers, which have to be put away one by one.
+/// For commands after which the container has to be removed.
 const SINGLE: Round = Round {
     blocks: 20,
     starts: 1,
@@ -27,25 +27,25 @@ const STATES: Round = Round {
     starts: 5,
 };
 
-/// Of each command how long it takes, and how many times as long through runcrust.
+/// Returns the time of each command alone, and the ratios through runcrust and through the C pass-through.
 pub(super) fn measured(effort: &Effort, delegate: Delegate) -> Vec<Measure> {
-    let node = scene::node(delegate);
+    let node = fixtures::node(delegate);
     let starter = Starter::new(node.dir());
-    let device = scene::device(&node);
+    let device = fixtures::device(&node);
     let target = node.stage("another-pod", "pv-1", &device, &[]);
-    let bundle = scene::bundle(&node).write();
+    let bundle = fixtures::bundle(&node).write();
     let _guard = node.container(&bundle);
     let container = Container {
         delegate: delegate.program(),
         bundle,
     };
     let passthrough = PASSTHROUGH.build_with(node.dir(), &[("DELEGATE", &container.delegate)]);
-    let through = |line: &dyn Fn(&Path) -> Line| {
+    let through = |line: &dyn Fn(&Path) -> CommandLine| {
         [&*container.delegate, node.handler().path(), &passthrough].map(line)
     };
     let rounds = effort.rounds(ROUNDS);
 
-    let to_create = through(&|program| scene::create(program, &container.bundle));
+    let to_create = through(&|program| fixtures::create(program, &container.bundle));
     let put_away = || container.put_away();
     let create = starter.rounds_with(rounds, SINGLE, to_create.each_ref(), put_away);
     let anew = || starter.once(&to_create[0]);
@@ -61,41 +61,43 @@ pub(super) fn measured(effort: &Effort, delegate: Delegate) -> Vec<Measure> {
     let _ = node.unstage(&target).success();
 
     let all = [
-        ("create", create, Some(Reach::AtMost(1.01))),
+        ("create", create, Some(Target::AtMost(1.01))),
         ("start", start, None),
         ("state", state, None),
     ];
-    let measures = all.into_iter().flat_map(|(verb, [alone, ours, c], reach)| {
-        let [ours, c] = [ours, c].map(|through| ratios(&through, &alone));
-        let command = format!("`{delegate} {verb}`");
-        [
-            Measure::told(format!("{command} alone"), Unit::Time, alone),
-            Measure {
-                reach,
-                ..Measure::told(format!("{command} through runcrust"), Unit::Ratio, ours)
-            },
-            Measure::told(
-                format!("{command} through the C pass-through"),
-                Unit::Ratio,
-                c,
-            ),
-        ]
-    });
+    let measures = all
+        .into_iter()
+        .flat_map(|(verb, [alone, ours, c], target)| {
+            let [ours, c] = [ours, c].map(|through| ratios(&through, &alone));
+            let command = format!("`{delegate} {verb}`");
+            [
+                Measure::new(format!("{command} alone"), Unit::Time, alone),
+                Measure {
+                    target,
+                    ..Measure::new(format!("{command} through runcrust"), Unit::Ratio, ours)
+                },
+                Measure::new(
+                    format!("{command} through the C pass-through"),
+                    Unit::Ratio,
+                    c,
+                ),
+            ]
+        });
     measures.collect()
 }
 
-/// One, of which there is at most one at a time.
+/// The only container, which is created and removed again and again.
 struct Container {
     delegate: PathBuf,
     bundle: Bundle,
 }
 
 impl Container {
-    /// A command about it.
-    fn line(&self, program: &Path, verb: &str) -> Line {
+    /// Returns a command for the container.
+    fn line(&self, program: &Path, verb: &str) -> CommandLine {
         let root = self.bundle.runtime_root();
         let words = ["--root".as_ref(), root.as_os_str(), verb.as_ref()];
-        Line::new(
+        CommandLine::new(
             program,
             words.into_iter().chain([self.bundle.id().as_ref()]),
         )

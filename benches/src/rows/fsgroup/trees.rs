@@ -1,4 +1,4 @@
-//! What is in a volume.
+//! The contents of volumes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use runcrust_tests::tree::create_entries;
 
-/// Files of a directory, where there is nothing odd about it.
+/// The number of files in an ordinary directory.
 const FILES: usize = 100;
 
-/// So many files, a hundred in a directory.
+/// Creates this many files, a hundred in each directory.
 pub(super) fn ordinary(root: &Path, files: usize) {
     create_entries(root, files / FILES, FILES, FILES);
 }
 
-/// Its name, and what makes it.
+/// The name of a tree, and the function that creates it.
 type Shape = (&'static str, fn(&Path));
 
-/// What a walk may be bad at.
+/// Trees with which a walk may have problems.
 pub(super) const SHAPES: [Shape; 4] = [
     ("one directory of 500k files", flat),
     ("1,000 levels", deep),
@@ -29,7 +29,7 @@ fn flat(root: &Path) {
     create_entries(root, 1, 500_000, 500_000);
 }
 
-/// Of each level a few files, and directories beside the one that leads on.
+/// Creates a chain of directories, each with a few files and further directories.
 fn deep(root: &Path) {
     let mut directory = root.to_owned();
     for _ in 0..1000 {
@@ -58,14 +58,14 @@ fn symbolic_links(root: &Path) {
     }
 }
 
-/// What a walk may need much memory for.
+/// Trees for which a walk may need much memory.
 pub(super) const LARGE: [Shape; 2] = [
     ("five million names", five_million),
     ("100k directories in one, of long names", long_names),
 ];
 
-/// Most of them names of few files, which a walk knows nothing of: half in one directory, half in
-/// directories of their own size.
+/// Creates mostly hard links to few files, because a walk does not know which names belong to one inode. Half of them
+/// are in one directory, the others in small directories.
 fn five_million(root: &Path) {
     create_entries(root, 1, 2_500_000, 100);
     let small = root.join("small");
@@ -73,7 +73,7 @@ fn five_million(root: &Path) {
     create_entries(&small, 2_500_000 / FILES, FILES, 1);
 }
 
-/// A walk has to come back to each of them.
+/// Creates directories that a walk has to remember until it visits them.
 fn long_names(root: &Path) {
     for number in 0..100_000 {
         fs::create_dir(root.join(format!("{number:0>255}"))).expect("mkdir");

@@ -1,4 +1,4 @@
-//! A volume of the host's own, which can be made to be in no memory.
+//! A volume that is mounted on the host, and that can be removed from all caches.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,14 +6,14 @@ use std::process::Command;
 
 use runcrust_tests::{LoopDevice, Run, TestDir, mounts};
 
-/// In MiB, for half a million inodes of an ext4; the file behind it is sparse.
+/// The size in MiB, which is enough for half a million inodes of ext4. The file is sparse.
 const SIZE: u64 = 10 << 10;
 
-/// Unmounted when dropped.
+/// A mounted volume. It is unmounted on drop.
 pub(super) struct Volume {
     fstype: &'static str,
     root: PathBuf,
-    /// `None` only in [`Volume::cool`].
+    /// `None` only during [`Volume::drop_caches`].
     device: Option<LoopDevice>,
 }
 
@@ -36,13 +36,13 @@ impl Volume {
         self.device.as_ref().expect("a device").path()
     }
 
-    /// What was written is on the disk.
+    /// Writes cached changes to the disk.
     pub(super) fn sync(&self) {
         let _ = Run::of(Command::new("sync").arg("--file-system").arg(&self.root)).success();
     }
 
-    /// Takes it out of all memory. A device that stays attached keeps pages that nobody drops.
-    pub(super) fn cool(&mut self) {
+    /// Removes the volume from all caches. The device has to be detached, because an attached one keeps its pages.
+    pub(super) fn drop_caches(&mut self) {
         mounts::unmount(&self.root);
         let device = self.device.take().expect("a device");
         let file = device.file().to_owned();
@@ -56,7 +56,7 @@ impl Volume {
         let mut mount = Command::new("mount");
         mount.args(["-t", self.fstype]);
         if self.fstype == "ext4" {
-            // Or the kernel writes inode tables for minutes beside what is measured.
+            // Otherwise the kernel writes inode tables in the background for minutes.
             mount.args(["-o", "noinit_itable"]);
         }
         let _ = Run::of(mount.arg(self.device()).arg(&self.root)).success();
@@ -69,7 +69,7 @@ impl Drop for Volume {
         if let Some(device) = self.device.take() {
             let file = device.file().to_owned();
             drop(device);
-            // The next one is as large.
+            // The next volume is just as large.
             let _ = fs::remove_file(file);
         }
     }
