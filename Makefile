@@ -141,8 +141,8 @@ test: build ## Run the tests as root, with this machine's engines; SUITE=<suite>
 		$(if $(SUITE)$(TEST)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
 
 ifeq ($(DELEGATE),youki)
-# The suites of nextest's profile `youki`, with this machine's engines. The tests take youki for runc. This is only run
-# by hand, because a build of youki takes minutes.
+# The suites of nextest's profile `youki`, with this machine's engines. In the names of tests youki is `runc`. This is
+# only run by hand, because a build of youki takes minutes.
 .PHONY: engines
 engines: build
 	$(call debian,$(TEST_PACKAGES))
@@ -191,7 +191,7 @@ fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> f
 	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
 	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
 
-# A revision without crust_ops has none to replace.
+# Early revisions have no crust_ops, so its test is left out for them.
 .PHONY: upgrade-test
 upgrade-test: build ## Upgrade from FROM=<revision> and downgrade again, while pods run
 	$(call debian,$(TEST_PACKAGES))

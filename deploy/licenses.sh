@@ -6,8 +6,8 @@ set -eu
 
 cargo=${CARGO_HOME:-$HOME/.cargo}
 
-echo 'The programs are linked with the standard library of Rust (MIT OR Apache-2.0), with these crates, and if they are
-static with musl (MIT) or glibc (LGPL-2.1-or-later).'
+echo 'The programs are linked with the standard library of Rust (MIT OR Apache-2.0), if they are static with musl (MIT)
+or glibc (LGPL-2.1-or-later), and with these crates:'
 cargo tree --locked --target "$1" --edges normal --prefix none --format '{p}|{l}' \
     --package runcrust --package crust-mount-hook --package crust-ops --package crust-csi \
     --package crustlet |

@@ -4,7 +4,7 @@
 #   sh vm-image/node.sh CACHE RELEASE PACKAGE.deb…
 #
 # Prints the directory below CACHE that contains root.img, vmlinuz and initrd.img. Its name is the digest of what they
-# are built from, and they are only built again after a change of that.
+# are built from; they are only rebuilt when that changes.
 set -eu
 
 cache=$1 release=$2
@@ -59,7 +59,7 @@ for unit in payload.mount payload.service console.service; do
     ln -sf "../$unit" "$new/root/etc/systemd/system/multi-user.target.wants/$unit"
 done
 sed -i 's/^root:[^:]*:/root::/' "$new/root/etc/shadow"
-# Systemd's services with ConditionNeedsUpdate= don't run at boot.
+# So that services with ConditionNeedsUpdate= do not run at boot.
 touch "$new/root/etc/.updated" "$new/root/var/.updated"
 
 truncate --size 6G "$new/root.img"

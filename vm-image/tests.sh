@@ -3,7 +3,7 @@
 #
 #   sh vm-image/tests.sh
 #
-# nextest's own number of skipped tests lacks those of test programs that the profile leaves out as a whole.
+# nextest's own count of skipped tests doesn't include test programs that the profile leaves out as a whole.
 #
 # Fails if
 # - a test that is ignored on the host is run neither in the guest nor by `make engines SHORT=1`;
@@ -68,7 +68,7 @@ filter_names() {
         }' "$configuration"
 }
 
-# Without this, a test that is renamed would silently be left out.
+# Otherwise a renamed test would silently be left out.
 filter_names | while read -r program name; do
     case $name in ^*) name=${name#^} ;; *) name=".*$name" ;; esac
     if ! printf '%s\n' "$all" | grep -Eq "::$program $name|^$program $name"; then
