@@ -1,4 +1,4 @@
-//! Making file systems what mkfs would never make of them.
+//! Damaged file systems, made from what mkfs writes.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -6,11 +6,12 @@ use std::process::Command;
 
 use runcrust_tests::{LoopDevice, Run};
 
-/// What somebody does to a file system of a type; the name is a volume's.
+/// A way of damaging a file system.
 pub(crate) struct Damage {
+    /// Also the name of the volume.
     pub(crate) name: &'static str,
     pub(crate) fstype: &'static str,
-    pub(crate) to: fn(&LoopDevice),
+    pub(crate) apply: fn(&LoopDevice),
 }
 
 macro_rules! damages {
@@ -18,12 +19,12 @@ macro_rules! damages {
         pub(crate) const $list: &[Damage] = &[$(Damage {
             name: $name,
             fstype: $fstype,
-            to: |$device| { $do; },
+            apply: |$device| { $do; },
         }),+];
     };
 }
 
-// Those of debugfs and xfs_db have the right checksum: whoever makes up a device can do that.
+// debugfs and xfs_db write correct checksums, as an attacker who forges an image would.
 damages! { SUPERBLOCKS:
     "ext4-too-many-blocks" "ext4" d => debugfs(d, &["set_super_value blocks_count 0xfffffff"]);
     "ext4-no-inodes" "ext4" d => debugfs(d, &["set_super_value inodes_per_group 0"]);
@@ -61,15 +62,15 @@ damages! { ROOTS:
     "btrfs-no-tree" "btrfs" d => overwrite_trees(d);
 }
 
-/// Runs debugfs(8)'s commands, in their order; what they print.
+/// Runs commands of debugfs(8) in order, and returns their output.
 pub(crate) fn debugfs(device: &LoopDevice, commands: &[&str]) -> String {
     let script = device.file().with_extension("debugfs");
     fs::write(&script, commands.join("\n") + "\n").expect("a script");
     let mut debugfs = Command::new("debugfs");
     debugfs.arg("-w").arg("-f").arg(script).arg(device.file());
     let output = Run::of(&mut debugfs).success().stdout;
-    let said = output.lines().filter(|line| !line.starts_with("debugfs"));
-    said.collect::<Vec<_>>().join("\n")
+    let output = output.lines().filter(|line| !line.starts_with("debugfs"));
+    output.collect::<Vec<_>>().join("\n")
 }
 
 fn xfs_db(device: &LoopDevice, commands: &[&str]) -> String {
@@ -81,33 +82,33 @@ fn xfs_db(device: &LoopDevice, commands: &[&str]) -> String {
     Run::of(xfs_db.arg(device.file())).success().stdout
 }
 
-/// Writes to the file behind the device, which nobody has open.
+/// Writes to the device's backing file. The device must not be in use.
 pub(crate) fn write(device: &LoopDevice, at: u64, bytes: &[u8]) {
     let image = File::options().write(true).open(device.file());
     let written = image.and_then(|image| image.write_all_at(bytes, at));
     written.unwrap_or_else(|error| panic!("{}: {error}", device.file().display()));
 }
 
-/// An ext4's, in bytes.
+/// Returns the block size of an ext4 in bytes.
 pub(crate) fn block_size(device: &LoopDevice) -> u64 {
     value(device, "Block size:")
 }
 
-/// A number that stands in an ext4's superblock.
+/// Returns a number from an ext4's superblock.
 pub(crate) fn value(device: &LoopDevice, key: &str) -> u64 {
-    let shown = debugfs(device, &["show_super_stats -h"]);
-    let line = shown.lines().find_map(|line| line.strip_prefix(key));
-    number(line.unwrap_or_else(|| panic!("no {key} in {shown}")))
+    let stats = debugfs(device, &["show_super_stats -h"]);
+    let line = stats.lines().find_map(|line| line.strip_prefix(key));
+    number(line.unwrap_or_else(|| panic!("no {key} in {stats}")))
 }
 
-/// The last word, which is a number.
+/// Returns the last word, which has to be a number.
 fn number(text: &str) -> u64 {
     let word = text.split_whitespace().next_back();
     word.and_then(|word| word.parse().ok())
         .unwrap_or_else(|| panic!("no number: {text:?}"))
 }
 
-/// Whatever mkfs has written behind a btrfs' first superblock, but for the second one.
+/// Overwrites everything that mkfs has written after a btrfs' first superblock, except for the second superblock.
 fn overwrite_trees(device: &LoopDevice) {
     const BLOCK: usize = 4096;
     const FIRST: usize = 0x1_0000;

@@ -1,4 +1,4 @@
-//! One device by another name: two superblocks on the same blocks, or two pods where there may be one.
+//! One device under several names: it must not get two superblocks, nor be used by two pods if only one may use it.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::OTHER_POD;
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 
-/// Other paths to a device.
+/// Makes other paths to a device.
 fn names(node: &Node, device: &LoopDevice) -> Vec<PathBuf> {
     let path = utf8(device.path());
     let by_id = node.dir().subdir("by-id");
@@ -27,7 +27,7 @@ fn names(node: &Node, device: &LoopDevice) -> Vec<PathBuf> {
     vec![link, relative, second, spelt]
 }
 
-/// A device mapper device over another device, as it is there.
+/// A linear device mapper device over another device.
 struct Linear {
     name: String,
     path: PathBuf,
@@ -52,7 +52,7 @@ impl Linear {
         }
     }
 
-    /// Has it show what the device has by now, as an `lvextend` does.
+    /// Extends the device to the present size of the device below it, as `lvextend` does.
     fn reload(&self, device: &LoopDevice) {
         dmsetup(&["suspend", &self.name]);
         dmsetup(&["reload", &self.name, "--table", &table(device)]);
@@ -69,7 +69,7 @@ fn dmsetup(arguments: &[&str]) {
     let _ = Run::of(Command::new("dmsetup").args(arguments)).success();
 }
 
-/// A pod whose volume is staged by a path of the device.
+/// Returns a pod whose volume is staged by this path of its device.
 fn pod<'a>(node: &'a Node, uid: &str, device: &Path, options: &[&str]) -> Pod<'a> {
     let target = node.target(uid, "pv-1");
     let _ = node.try_stage(&target, device, options).success();
@@ -77,7 +77,7 @@ fn pod<'a>(node: &'a Node, uid: &str, device: &Path, options: &[&str]) -> Pod<'a
 }
 
 on_each_delegate! {
-    fn a_device_under_each_of_its_names_is_one_device(delegate: Delegate) {
+    fn a_device_is_recognized_under_each_of_its_names(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let holder = Pod::new(&node, POD, &device, &ONE_POD);
         let app = holder.app();
@@ -93,8 +93,8 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/file"), "the first");
     }
 
-    /// And the other way round: who came by another name is known by the first one.
-    fn a_device_that_was_staged_by_a_link_is_known_by_its_own_name(delegate: Delegate) {
+    /// The reverse case: the first pod's device was staged by another name.
+    fn a_device_staged_by_a_link_is_recognized(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         for name in names(&node, &device) {
             let holder = pod(&node, POD, &name, &ONE_POD);
@@ -112,7 +112,7 @@ on_each_delegate! {
     }
 
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
-    fn device_mapper_over_the_device_is_the_device(delegate: Delegate) {
+    fn device_mapper_over_a_device_in_use_is_recognized(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let mapped = Linear::over(&device, "mapped");
         let holder = pod(&node, POD, &mapped.path, &[]);
@@ -124,21 +124,21 @@ on_each_delegate! {
         let _ = node.unstage(&other.target).success();
         holder.end([app]);
         let _ = node.unstage(&holder.target).success();
-        // Now nobody has it mounted, but device mapper has it.
+        // The device is not mounted any more, but device mapper still uses it.
         let direct = Pod::new(&node, POD, &device, &[]);
         let sentence = direct.expect_refusal();
         assert!(sentence.contains("in use"), "{sentence}");
         direct.end([]);
         let _ = node.unstage(&direct.target).success();
-        let again = pod(&node, POD, &mapped.path, &[]);
-        assert_eq!(again.app().sh("cat /data/file"), "the first");
-        drop(again);
+        let second = pod(&node, POD, &mapped.path, &[]);
+        assert_eq!(second.app().sh("cat /data/file"), "the first");
+        drop(second);
         drop(mapped);
         device.wait_until_free(WAIT_TIMEOUT);
     }
 
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
-    fn device_mapper_may_grow_but_not_be_made_anew(delegate: Delegate) {
+    fn device_mapper_may_grow_but_not_be_replaced(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let mapped = Linear::over(&device, "grown");
@@ -151,7 +151,7 @@ on_each_delegate! {
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         grown.end([app]);
         drop(mapped);
-        let _anew = Linear::over(&other, "grown");
+        let _replacement = Linear::over(&other, "grown");
         let sandbox = node.sandbox_bundle(POD).write();
         let refusal = refusal::create_refused(&node, &sandbox).naming_volume("pv-1");
         let _ = refusal.containing(&["isn't the disk that was staged"]).message();

@@ -1,4 +1,4 @@
-//! What claims to be kubelet's, containerd's or runcrust's own word, and isn't.
+//! Forged annotations, hooks and directories, which claim to be kubelet's, containerd's or runcrust's.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -20,11 +20,11 @@ const USER: u32 = 65534;
 const KIND: &str = "io.kubernetes.cri.container-type";
 const UID: &str = "io.kubernetes.cri.sandbox-uid";
 
-/// What somebody makes of one of runcrust's directories; a copy of it stands at the second path.
-type Trick = fn(&Path, &Path);
+/// Damages one of runcrust's directories. The second path is a copy of it.
+type Damage = fn(&Path, &Path);
 
-/// Each with a word of the reason.
-const DIRECTORIES: [(&str, Trick); 4] = [
+/// Damages, each with a part of the expected error.
+const DIRECTORIES: [(&str, Damage); 4] = [
     ("link", |directory, copy| {
         fs::remove_dir_all(directory).unwrap();
         symlink(copy, directory).unwrap();
@@ -44,19 +44,19 @@ fn copy(from: &Path, to: &Path) {
     let _ = Run::of(Command::new("cp").arg("-a").args([from, to])).success();
 }
 
-/// What is below a directory and itself, with owner and mode.
-fn owned(directory: &Path, found: &mut Vec<(PathBuf, u32, u32)>) {
+/// Adds path, owner and mode of a directory and of everything below it to `found`.
+fn list_owners(directory: &Path, found: &mut Vec<(PathBuf, u32, u32)>) {
     let info = fs::symlink_metadata(directory).unwrap();
     found.push((directory.to_owned(), info.uid(), info.mode() & 0o7777));
     if info.is_dir() {
         for entry in fs::read_dir(directory).unwrap() {
-            owned(&entry.unwrap().path(), found);
+            list_owners(&entry.unwrap().path(), found);
         }
     }
 }
 
-/// A command of a user without rights.
-fn by_somebody(program: &Path) -> Command {
+/// Returns a command that runs a program as an unprivileged user.
+fn as_user(program: &Path) -> Command {
     let mut command = Command::new("setpriv");
     let user = USER.to_string();
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
@@ -64,18 +64,18 @@ fn by_somebody(program: &Path) -> Command {
     command
 }
 
-/// With the umask of a careless caller.
-fn careless(command: &Command) -> Command {
-    let mut careless = Command::new("sh");
-    careless.args(["-c", "umask 0; exec \"$@\"", "sh"]);
-    careless.arg(command.get_program()).args(command.get_args());
-    careless.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
-    careless
+/// Wraps a command so that it has the umask 0.
+fn with_umask_0(command: &Command) -> Command {
+    let mut wrapped = Command::new("sh");
+    wrapped.args(["-c", "umask 0; exec \"$@\"", "sh"]);
+    wrapped.arg(command.get_program()).args(command.get_args());
+    wrapped.current_dir(command.get_current_dir().unwrap_or(Path::new("/")));
+    wrapped
 }
 
 on_each_delegate! {
-    /// It would get the other pod's volumes, and their devices.
-    fn an_app_that_calls_itself_another_pods_sandbox(delegate: Delegate) {
+    /// Such an app would get the other pod's volumes and devices.
+    fn an_app_annotated_as_another_pods_sandbox_is_refused(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         let target = node.stage(OTHER_POD, "pv-1", &device, &[]);
@@ -89,12 +89,12 @@ on_each_delegate! {
         assert_not_on_the_host(&device);
     }
 
-    /// There is no such mark: what is asked is whose the sources are.
-    fn marks_of_an_earlier_rewrite_hide_no_volume(delegate: Delegate) {
+    /// Nothing in a config marks it as rewritten: runcrust checks whose the mounts' sources are.
+    fn forged_marks_of_a_rewrite_hide_no_volume(delegate: Delegate) {
         let node = Node::logging(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let pod = Pod::new(&node, POD, &device, &[]);
-        // What a rewritten config has, taken from one.
+        // The hooks of a config that was really rewritten.
         let real = node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
         let app = node.run(&real);
         let _ = app.sh("echo the volume > /data/file");
@@ -115,16 +115,16 @@ on_each_delegate! {
         };
         let marked = node.run(&marked().bind(&pod.target, "/data", &[]).write());
         assert_eq!(marked.sh("cat /data/file"), "the volume");
-        // The hook is called twice then, and knows it.
+        // The hook is called twice then, and the second call fails.
         let twice = node.container(&forged().bind(&pod.target, "/data", &[]).write());
         let _ = twice.create().failure();
         assert_eq!(twice.state(), None);
         assert!(node.log().contains("isn't among its users"), "{}", node.log());
-        // The place that only a rewrite names.
+        // A source that only a rewrite names.
         let attach = node.handler().state_dir().join("attach/0");
         let refused = refusal::create_refused(&node, &forged().bind(&attach, "/data", &[]).write());
         let _ = refused.containing(&["no record is left"]).message();
-        // And beside them another pod's volume is another pod's.
+        // Another pod's volume is refused as without the hooks.
         let stolen = node.stage(OTHER_POD, "pv-2", &other, &[]);
         let refused = refusal::create_refused(&node, &forged().bind(&stolen, "/data", &[]).write());
         let _ = refused.naming_volume("pv-2").containing(&[OTHER_POD]).message();
@@ -132,13 +132,13 @@ on_each_delegate! {
         end([marked, app]);
     }
 
-    fn directories_that_are_links_or_that_others_can_write(delegate: Delegate) {
+    fn linked_or_writable_directories_are_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for directory in [volume.handler().crust_root(), volume.handler().state_dir()] {
             let aside = volume.dir().join("aside");
             copy(&directory, &aside);
-            for (reason, trick) in DIRECTORIES {
-                trick(&directory, &aside);
+            for (reason, damage) in DIRECTORIES {
+                damage(&directory, &aside);
                 for bundle in [
                     volume.app_bundle(&sandbox),
                     volume.sandbox_bundle(POD),
@@ -153,7 +153,7 @@ on_each_delegate! {
                     assert_contains(&sentence, &[reason, utf8(&directory)]);
                     assert!(bundle.config_bytes() == config, "config.json was changed");
                 }
-                // As it was.
+                // Restore the directory.
                 if directory.is_symlink() {
                     fs::remove_file(&directory).unwrap();
                 } else {
@@ -163,33 +163,33 @@ on_each_delegate! {
             }
             fs::remove_dir_all(aside).unwrap();
         }
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing was made on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files were created on the host");
         let app = volume.app(&sandbox);
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
-    /// Whatever the umask of those who call it.
-    fn somebody_on_the_node_sees_and_changes_nothing(delegate: Delegate) {
+    /// Whatever umask runcrust was called with.
+    fn an_unprivileged_user_sees_and_changes_nothing(delegate: Delegate) {
         let node = Node::logging(delegate);
         fs::set_permissions(node.handler().configuration(), Permissions::from_mode(0o644)).unwrap();
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         let mut stage = node.handler().command();
         stage.args(["crust", "stage", utf8(&target), "--device", utf8(device.path()), "--fstype", "ext4"]);
-        let _ = Run::of(&mut careless(&stage)).success();
-        let made = |bundle: &Bundle| {
+        let _ = Run::of(&mut with_umask_0(&stage)).success();
+        let create = |bundle: &Bundle| {
             let container = node.container(bundle);
-            let _ = container.create_with(careless(&container.create_command())).success();
+            let _ = container.create_with(with_umask_0(&container.create_command())).success();
             let _ = container.start().success();
             container
         };
-        let sandbox = made(&node.sandbox_bundle(POD).write());
-        let app = made(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
+        let sandbox = create(&node.sandbox_bundle(POD).write());
+        let app = create(&node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
         let roots = [node.handler().crust_root(), node.handler().state_dir(), node.log_path()];
         let all = || {
             let mut all = Vec::new();
             for root in &roots {
-                owned(root, &mut all);
+                list_owners(root, &mut all);
             }
             all.sort();
             all
@@ -200,7 +200,7 @@ on_each_delegate! {
         }
         assert!(before.iter().any(|(path, ..)| path.starts_with(node.entry(&target))));
 
-        // What he may execute is a program like any other: it has his rights.
+        // A copy of the program that the user may execute runs with the user's rights only.
         let own = node.dir().subdir("bin").join(node.handler().name());
         fs::copy(binary("runcrust"), &own).unwrap();
         mode(&own, 0o755);
@@ -215,7 +215,7 @@ on_each_delegate! {
             &["stage", target, "--device", device, "--fstype", "ext4"],
             &["publish", target, "--sandbox", sandbox.id(), "--device", device, "--fstype", "ext4"],
         ] {
-            let run = Run::of(by_somebody(&own).arg("crust").args(arguments)).failure();
+            let run = Run::of(as_user(&own).arg("crust").args(arguments)).failure();
             let known = run.stderr.contains("Permission denied") || run.stderr.contains("root");
             assert!(known && run.stdout.is_empty(), "{run}");
         }
@@ -223,8 +223,8 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
-    /// containerd passes on what a pod's author writes, if it is told to.
-    fn annotations_without_an_end(delegate: Delegate) {
+    /// containerd can be configured to pass on annotations from the pod's spec.
+    fn very_long_annotations_give_short_errors(delegate: Delegate) {
         const LONGEST: usize = 10 * 1024;
         let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
@@ -235,13 +235,13 @@ on_each_delegate! {
             let sentence = refused.message();
             assert!(sentence.len() < LONGEST, "{} bytes of {key}", sentence.len());
         }
-        // What nobody asks for says nothing.
+        // Annotations that nothing reads are ignored.
         let app = node.run(&bundle().annotation(UID, &endless).annotation(&endless, &endless).write());
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         end([app]);
     }
 
-    fn ids_that_are_paths_name_nothing(delegate: Delegate) {
+    fn ids_that_are_paths_create_no_files(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let long = "a".repeat(5000);
         for id in ["../../evil", "a/b", "/evil", "a\nb", "a b\u{1b}", &long] {
@@ -250,16 +250,16 @@ on_each_delegate! {
                 volume.sandbox_bundle(POD),
             ] {
                 let container = volume.container(&bundle.write());
-                let called = |verb: &[&str]| {
+                let command = |verb: &[&str]| {
                     let mut command = volume.handler().command();
                     command.arg("--root").arg(container.root()).args(verb).arg(id);
                     command
                 };
-                let run = container.create_with(called(&["create", "--bundle", utf8(container.bundle())]));
+                let run = container.create_with(command(&["create", "--bundle", utf8(container.bundle())]));
                 assert!(run.stderr.len() < 2 * id.len() + 2000, "{run}");
-                // crun takes more of them than runc, and doesn't find all of them again.
+                // crun accepts more of them than runc, but cannot find all of them again.
                 if run.status.success() {
-                    let _ = Run::of(&mut called(&["delete", "--force"]));
+                    let _ = Run::of(&mut command(&["delete", "--force"]));
                     let own = utf8(container.bundle());
                     process::with_command_line(|line| line.contains(own)).into_iter().for_each(kill_and_wait);
                     volume.device.wait_until_free(WAIT_TIMEOUT);
@@ -269,7 +269,7 @@ on_each_delegate! {
             assert!(volume.device.is_free(), "{id:?}");
             assert_not_on_the_host(&volume.device);
         }
-        // Whom the delegate refused nobody waits for.
+        // A container that the delegate refused leaves nothing unknown.
         assert_nothing_unknown(&volume);
         let _ = volume.unstage().success();
         assert_eq!(volume.records(), Vec::<PathBuf>::new());

@@ -1,4 +1,4 @@
-//! fsGroup, which root applies to whatever a container has left.
+//! fsGroup, which runcrust applies as root to files that a container controls.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -15,11 +15,11 @@ use runcrust_tests::{Node, POD, Pod, on_each_delegate};
 use super::{OTHER_POD, inside, swap, while_repeated};
 
 const NAMES: usize = 100_000;
-/// Of two files, so that it is the names that count; an ext4 takes 65,000 of one.
+/// The names are hard links to two files, so that the walk depends on the names. ext4 allows 65,000 links to a file.
 const FILES: usize = 2;
 const LINKS: usize = 3_000;
 
-/// Links that lead round, to each other, out of the volume, and to nothing.
+/// Makes links in a cycle, to each other, out of the volume, and to nothing.
 fn links(root: &Path, outside: &Path) {
     let at = |number: usize| root.join(format!("link-{number}"));
     for number in 0..LINKS {
@@ -36,8 +36,8 @@ fn links(root: &Path, outside: &Path) {
     symlink("../..", root.join("0/above")).unwrap();
 }
 
-/// The entries below a directory that haven't the group.
-fn without(root: &Path, group: u32) -> Vec<String> {
+/// Returns the files below a directory that lack the group.
+fn files_without_group(root: &Path, group: u32) -> Vec<String> {
     let mut without = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -55,13 +55,13 @@ fn without(root: &Path, group: u32) -> Vec<String> {
     without
 }
 
-/// So often the walk has to meet the link where a directory was listed: who follows it is outside.
+/// How often the walk has to meet the link in place of a directory that it has listed.
 const RACES: usize = 2;
-/// The walk waits so long after a listing.
+/// The delay of the walk after each listing.
 const LISTING: Duration = Duration::from_millis(30);
 
 on_each_delegate! {
-    fn a_walk_survives_100_000_names_and_links_out_of_the_volume(delegate: Delegate) {
+    fn a_walk_survives_100_000_names_and_hostile_links(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();
@@ -74,13 +74,13 @@ on_each_delegate! {
         assert_eq!(app.sh("ls /data/0 | wc -l"), (NAMES + 2).to_string());
         pod.end([app]);
         device.wait_until_free(WAIT_TIMEOUT);
-        let without = with_mounted(device.path(), |root| without(root, 2000));
+        let without = with_mounted(device.path(), |root| files_without_group(root, 2000));
         assert_eq!(without, <[String; 0]>::default());
         outside.assert_unchanged();
     }
 
-    /// The second pod's walk goes through what the first one's containers write at the same time.
-    fn a_directory_swapped_for_a_link_during_a_walk_leads_nowhere(delegate: Delegate) {
+    /// The walk for the second pod goes through files that the first pod's containers change at the same time.
+    fn a_directory_swapped_for_a_link_during_a_walk_is_not_followed(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();
@@ -100,7 +100,7 @@ on_each_delegate! {
                 let group: &str = &u32::to_string(&group);
                 let target = node.stage(OTHER_POD, "pv-1", &device, &["--fs-group", group]);
                 let sandbox = node.container(&node.sandbox_bundle(OTHER_POD).write());
-                // However busy the machine is, they change places between a listing and what follows it.
+                // The delay makes the swap hit the time between a listing and the open that follows it, on any machine.
                 let calls = create_traced_delayed(&sandbox, "openat2", "getdents64", LISTING);
                 let _ = sandbox.start().success();
                 let met = |line: &&str| {
@@ -119,7 +119,7 @@ on_each_delegate! {
                 }
             }
         });
-        assert!(raced >= RACES, "only {raced} times a directory was a link when the walk entered it");
+        assert!(raced >= RACES, "the walk met the link only {raced} times");
         end([holder]);
         outside.assert_unchanged();
     }

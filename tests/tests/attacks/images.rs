@@ -1,5 +1,5 @@
-//! Devices whose bytes somebody has made up. The host's kernel reads them (docs/limitations.md); what
-//! is runcrust's is that such a device is one volume's failure, told as that.
+//! Forged file systems. The host's kernel reads them (docs/limitations.md); runcrust has to limit the failure to the one
+//! volume, and report it.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use runcrust_tests::{
 use super::damage::{self, Damage, debugfs};
 use super::{OTHER_POD, assert_not_on_the_host};
 
-/// A pod has a volume for each, and a sound one.
+/// Asserts that a pod's damaged volumes are refused one by one, while its intact volume works.
 fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
     let node = Node::new(delegate);
     let sound = node.ext4();
@@ -27,7 +27,7 @@ fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
         .iter()
         .map(|damage| {
             let device = node.formatted(damage.fstype);
-            (damage.to)(&device);
+            (damage.apply)(&device);
             let target = node.stage(POD, damage.name, &device, &["--fs-group", "2000"]);
             (damage.name, device, target)
         })
@@ -52,14 +52,14 @@ fn each_is_refused_alone(delegate: Delegate, damages: &[Damage]) {
     node.unstage_all(&[&targets[..], &[&good]].concat());
 }
 
-/// An ext4 without checksums, so that its bytes can be changed.
-fn unguarded(node: &Node, arguments: &[&str]) -> LoopDevice {
+/// Returns an ext4 with these mkfs arguments, which turn off checksums where a test changes bytes.
+fn ext4_with(node: &Node, arguments: &[&str]) -> LoopDevice {
     let device = node.ext4();
     mkfs("ext4", device.path(), arguments);
     device
 }
 
-/// A number as in an inode (`new_encode_dev`).
+/// Returns a device number as an inode stores it (`new_encode_dev`).
 fn encoded(number: &str) -> u32 {
     let (major, minor) = number.split_once(':').expect("major:minor");
     let [major, minor]: [u32; 2] = [major, minor].map(|number| number.parse().expect("a number"));
@@ -67,24 +67,24 @@ fn encoded(number: &str) -> u32 {
 }
 
 on_each_delegate! {
-    fn a_corrupt_superblock(delegate: Delegate) {
+    fn a_corrupt_superblock_is_refused(delegate: Delegate) {
         each_is_refused_alone(delegate, damage::SUPERBLOCKS);
     }
 
-    fn a_corrupt_journal(delegate: Delegate) {
+    fn a_corrupt_journal_is_refused(delegate: Delegate) {
         each_is_refused_alone(delegate, damage::JOURNALS);
     }
 
-    fn a_corrupt_root_inode(delegate: Delegate) {
+    fn a_corrupt_root_inode_is_refused(delegate: Delegate) {
         each_is_refused_alone(delegate, damage::ROOTS);
     }
 
-    /// The kernel would write the one's journal to the other's device.
-    fn an_ext4_that_names_another_pods_device_as_its_journal(delegate: Delegate) {
+    /// Otherwise the kernel would write the journal of one file system to the device of another.
+    fn an_ext4_with_another_pods_device_as_journal_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let victim = node.ext4();
         with_mounted(victim.path(), |root| fs::write(root.join("file"), "the victim's").unwrap());
-        let device = unguarded(&node, &["-O", "^has_journal"]);
+        let device = ext4_with(&node, &["-O", "^has_journal"]);
         let journal = format!("set_super_value journal_dev {}", encoded(victim.number()));
         let _ = debugfs(&device, &["feature has_journal", &journal]);
         let attacker = Pod::new(&node, POD, &device, &[]);
@@ -101,13 +101,13 @@ on_each_delegate! {
         fsck("ext4", victim.path());
     }
 
-    /// Multiple mount protection: the superblock says for how long a mount has to wait and see.
-    fn an_ext4_that_makes_its_mount_wait_for_hours(delegate: Delegate) {
+    /// With multiple mount protection the superblock says how long a mount has to wait.
+    fn an_ext4_that_delays_its_mount_blocks_no_other_volume(delegate: Delegate) {
         const FSCONFIG: &str = "431 ";
         let node = Node::new(delegate);
-        let (device, sound) = (unguarded(&node, &["-O", "mmp,^metadata_csum"]), node.ext4());
+        let (device, sound) = (ext4_with(&node, &["-O", "mmp,^metadata_csum"]), node.ext4());
         let block = damage::value(&device, "MMP block number:") * damage::block_size(&device);
-        // Its sequence number says that it is in use.
+        // A sequence number that says that the file system is in use.
         damage::write(&device, block + 4, &[1, 2, 3, 0]);
         damage::write(&device, block + 112, &u16::MAX.to_le_bytes());
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -127,18 +127,18 @@ on_each_delegate! {
         let _ = node.unstage(&other.target).success();
         let _ = node.handler().crust(&["list"]).success();
 
-        // As containerd does when kubelet waits no longer.
+        // As containerd does after kubelet's timeout.
         kill_and_wait(pid);
         let _ = create.wait();
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
     }
 
-    /// The kernel's readdir gives EIO for them, since Linux 5.4.
-    fn a_name_with_slashes_in_a_directory(delegate: Delegate) {
+    /// The kernel's readdir returns EIO for such names since Linux 5.4.
+    fn a_file_name_with_slashes_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = OutsideFiles::new(node.dir());
-        let device = unguarded(&node, &["-O", "^metadata_csum,^dir_index"]);
+        let device = ext4_with(&node, &["-O", "^metadata_csum,^dir_index"]);
         let far = format!("{}{}", "../".repeat(8), node.dir().join("outside/file").display());
         let name = "A".repeat(far.len());
         with_mounted(device.path(), |root| fs::write(root.join(&name), "").unwrap());
@@ -146,7 +146,7 @@ on_each_delegate! {
         let places = image.windows(name.len()).enumerate();
         let places = places.filter(|(_, bytes)| *bytes == name.as_bytes());
         let places: Vec<_> = places.map(|(at, _)| at).collect();
-        assert!(!places.is_empty(), "the name is in the image");
+        assert!(!places.is_empty(), "the name is not in the image");
         for at in places {
             damage::write(&device, at as u64, far.as_bytes());
         }
@@ -156,7 +156,7 @@ on_each_delegate! {
         outside.assert_unchanged();
     }
 
-    fn a_directory_that_holds_what_it_is_in(delegate: Delegate) {
+    fn a_directory_that_contains_itself_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _ = debugfs(&device, &["mkdir one", "mkdir one/two", "link <2> one/two/up", "link one one/two/again"]);
         let pod = Pod::new(&node, POD, &device, &["--fs-group", "2000"]);
@@ -164,9 +164,8 @@ on_each_delegate! {
         assert_contains(&sentence, &["fsGroup: ", "one/two/", "ELOOP", "file system is corrupt"]);
     }
 
-    /// No `nodev` keeps them from being opened, as in an ordinary mount: the container's device
-    /// rules do.
-    fn device_nodes_in_the_image_open_nothing(delegate: Delegate) {
+    /// As with an ordinary mount, the container's device rules keep these nodes from being opened, and not `nodev`.
+    fn device_nodes_in_the_image_cannot_be_opened(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let of = |device: &LoopDevice| {

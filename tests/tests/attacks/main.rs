@@ -1,13 +1,13 @@
-//! What somebody would try who writes a pod's spec and its containers' images and files, who wrote the
-//! bytes on its device, or who has an account on the node. docs/testing.md has the list.
+//! Attacks by the author of a pod's spec, of images or of a volume's files, by whoever wrote the bytes on a device, and by
+//! an unprivileged user on the node. docs/testing.md lists them.
 
 mod damage;
 mod devices;
 mod forged;
 mod fsgroup;
 mod images;
+mod mountpoints;
 mod names;
-mod places;
 mod raw_device;
 mod subpath;
 mod view;
@@ -21,17 +21,17 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 
-/// A place in a running container, as a path on the host.
+/// Returns the path on the host of a path in a running container.
 fn inside(container: &Container, path: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{path}", container.pid()))
 }
 
-/// Two names change places.
+/// Exchanges two names.
 fn swap(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("a swap");
 }
 
-/// Does `work` while two names change places again and again; mostly they are as they were.
+/// Runs `work` while two names are exchanged there and back repeatedly. Most of the time they are in their place.
 fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
     let there_and_back = || {
         swap(one, other);
@@ -40,7 +40,7 @@ fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
     while_repeated(there_and_back, work)
 }
 
-/// Does `work` while something else is done again and again.
+/// Runs `work` while another thread calls `act` repeatedly.
 fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
     struct End<'a>(&'a AtomicBool);
     impl Drop for End<'_> {
@@ -54,7 +54,7 @@ fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 act();
-                // A lookup takes as long as so many of them.
+                // Enough for a lookup to complete between two calls.
                 (0..20).for_each(|_| thread::yield_now());
             }
         });
@@ -62,7 +62,7 @@ fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// The device is mounted nowhere on the host.
+/// Asserts that the device is not mounted on the host.
 #[track_caller]
 fn assert_not_on_the_host(device: &LoopDevice) {
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A volume's name that is meant for whoever reads of it on a terminal.
+//! Volume names with characters that would change a terminal or forge a line of a log.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -12,12 +12,12 @@ use runcrust_tests::{
 use serde_json::Value;
 use tonic::Code;
 
-/// U+202E shows what follows from right to left, U+2066 and U+061C are its kin, U+200B has no width,
-/// U+2028 ends a line for some, and the rest are a line's end and a terminal's commands.
+/// U+202E reverses the direction of text, U+2066 and U+061C also change it, U+200B has no width, some programs end a line at
+/// U+2028, and the rest are a newline and terminal escapes.
 const NAME: &str =
     "pv-\u{202e}1\u{2066}\u{61c}\u{200b}\u{2028}\u{9b}2J\u{1b}[31m\nTIME WARN all is well";
 
-/// What a terminal would obey, or not show, in lines of output.
+/// Returns the characters that a terminal would obey or hide. Newlines are left out.
 fn hidden(text: &str) -> Vec<char> {
     let name = NAME
         .chars()
@@ -28,7 +28,7 @@ fn hidden(text: &str) -> Vec<char> {
         .collect()
 }
 
-/// It is told of the volume, and nothing in it but the ends of its own lines is more than is seen.
+/// Asserts that a text shows the name with all of these characters escaped.
 #[track_caller]
 fn assert_plain(what: &str, text: &str) {
     assert_eq!(hidden(text), [], "{what}: {text:?}");
@@ -39,11 +39,11 @@ fn assert_plain(what: &str, text: &str) {
     );
     assert!(
         text.contains("202e") && text.contains("1b"),
-        "{what} doesn't tell of it: {text:?}"
+        "{what} does not contain the name: {text:?}"
     );
 }
 
-/// The same of JSON, which is what it would be otherwise, too.
+/// Asserts the same of JSON, and that a parsed name is unchanged.
 #[track_caller]
 fn assert_plain_json(what: &str, text: &str) {
     assert_plain(what, text);
@@ -63,7 +63,7 @@ fn stage(node: &Node) -> (runcrust_tests::LoopDevice, PathBuf) {
 }
 
 on_each_delegate! {
-    fn a_volumes_name_reorders_no_line_and_commands_no_terminal(delegate: Delegate) {
+    fn a_volumes_name_sends_no_terminal_escapes(delegate: Delegate) {
         let node = Node::logging(delegate);
         let (_device, target) = stage(&node);
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
@@ -80,7 +80,7 @@ on_each_delegate! {
 
         let sandbox = node.sandbox(POD);
         process::kill_and_wait(sandbox.pid());
-        wait_until("something to tell of the volume", WAIT_TIMEOUT, || {
+        wait_until("a stale user of the volume", WAIT_TIMEOUT, || {
             crust(&["gc", "--dry-run"]).success().stdout.contains("user of volume")
         });
         assert_plain("gc", &crust(&["gc", "--dry-run"]).success().stdout);
@@ -101,7 +101,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_volumes_name_forges_no_line_of_a_daemons_log() {
+fn a_volumes_name_forges_no_line_in_crust_ops_log() {
     let node = Node::root_only(Delegate::Runc, "");
     let ops = Ops::start(&node);
     let device = node.ext4();

@@ -1,9 +1,8 @@
-//! A volume's raw device is out of reach for containers, by whatever way they come to another process's
-//! root directory and control group. Blocks that are read and written there pass by every check of the
-//! mount: read-only, the subPath, which pod has the volume.
+//! Containers cannot reach a volume's raw device by way of another process's root directory and control group. Reads and
+//! writes of raw blocks would bypass the checks of the mount: read-only, the subPath, and which pod has the volume.
 //!
-//! A node and a rule are all that it takes: a process that enters `/proc/<pid>/root` opens the node, and one
-//! that ptraces a process of the other group has its opens decided by that group's rules.
+//! Such an attack needs a device node and a device rule: a process that enters `/proc/<pid>/root` opens the node, and the
+//! opens of a process in the other control group, which the attacker can ptrace, follow that group's rules.
 
 use runcrust_tests::loopdev::retry_lost_race;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, Pod, cgroup, on_each_delegate};
@@ -12,24 +11,24 @@ use super::OTHER_POD;
 
 const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 
-/// A container that looks for a device at a sandbox's.
+/// A container that looks for a device node in a sandbox.
 struct Attack {
     attacker: Container,
-    /// The sandbox's first process, as the attacker knows it.
+    /// The pid of the sandbox's first process in the attacker's pid namespace.
     pid: i32,
     sandbox: Container,
     _others: Vec<Container>,
-    /// The last field: a device is free when those who have it mounted have ended.
+    /// The last field, because the device is only free when the containers that have it mounted have ended.
     device: LoopDevice,
 }
 
-/// Shares the processes of its pod (`shareProcessNamespace`).
+/// Returns the bundle of an app that shares the processes of its pod (`shareProcessNamespace`).
 fn in_the_pod(node: &Node, sandbox: &Container) -> Bundle {
     let bundle = node.app_bundle(sandbox);
     bundle.namespace("pid", Some(sandbox.pid()))
 }
 
-/// Of a pod that has its volume read-only, and a part of it.
+/// The attacker's pod has a subPath of the volume, read-only.
 fn pod_with_shared_processes(node: &Node) -> Attack {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
@@ -45,7 +44,7 @@ fn pod_with_shared_processes(node: &Node) -> Attack {
     }
 }
 
-/// Of a pod that is refused the volume: another pod has it for itself.
+/// The attacker's pod is refused the volume, because another pod has it exclusively.
 fn pod_without_the_volume(node: &Node) -> Attack {
     let device = node.ext4();
     let holder = Pod::new(node, POD, &device, &ONE_POD);
@@ -61,7 +60,7 @@ fn pod_without_the_volume(node: &Node) -> Attack {
     }
 }
 
-/// Of a pod that outlives its volume, whose device's number is another disk's by now.
+/// The attacker's pod outlives its volume, and the device's number now belongs to another disk.
 fn pod_that_outlives_its_volume(node: &Node) -> Attack {
     retry_lost_race(|| {
         let Attack {
@@ -88,7 +87,7 @@ fn pod_that_outlives_its_volume(node: &Node) -> Attack {
     })
 }
 
-/// Of another tenant's pod that has the host's processes (`hostPID`).
+/// The attacker is in another tenant's pod, and shares the host's processes (`hostPID`).
 fn pod_with_the_hosts_processes(node: &Node) -> Attack {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
@@ -110,10 +109,11 @@ fn pod_with_the_hosts_processes(node: &Node) -> Attack {
 }
 
 impl Attack {
+    /// Asserts that the attacker finds no device node in the sandbox, and that no device rule lets it read the device.
     #[track_caller]
-    fn fails(&self) {
+    fn assert_fails(&self) {
         let dev = format!("/proc/{}/root/dev", self.pid);
-        // The way there is open, so that what isn't found isn't there.
+        // The attacker can look into the directory, so what it does not find does not exist.
         let null = format!("{dev}/null");
         assert_eq!(self.attacker.sh(&format!("ls {null}")), null);
         let nodes = self.attacker.sh(&format!("find {dev} -type b"));
@@ -121,42 +121,42 @@ impl Attack {
         assert_eq!(
             (nodes.as_str(), is_allowed),
             ("", false),
-            "nodes, and a rule"
+            "[device nodes, device rule]"
         );
     }
 }
 
 on_each_delegate! {
     fn a_pod_with_shared_processes_reaches_no_device(delegate: Delegate) {
-        pod_with_shared_processes(&Node::new(delegate)).fails();
+        pod_with_shared_processes(&Node::new(delegate)).assert_fails();
     }
 
     fn a_pod_that_is_refused_a_volume_reaches_no_device(delegate: Delegate) {
-        pod_without_the_volume(&Node::new(delegate)).fails();
+        pod_without_the_volume(&Node::new(delegate)).assert_fails();
     }
 
     fn a_pod_that_outlives_its_volume_reaches_no_other_disk(delegate: Delegate) {
-        pod_that_outlives_its_volume(&Node::new(delegate)).fails();
+        pod_that_outlives_its_volume(&Node::new(delegate)).assert_fails();
     }
 
-    fn a_pod_with_the_hosts_processes_reaches_no_tenants_device(delegate: Delegate) {
-        pod_with_the_hosts_processes(&Node::new(delegate)).fails();
+    fn a_pod_with_the_hosts_processes_reaches_no_device(delegate: Delegate) {
+        pod_with_the_hosts_processes(&Node::new(delegate)).assert_fails();
     }
 
-    /// With the settings that ask for it the sandbox has none either: its containers have it.
-    fn what_asks_for_the_device_gives_it_to_the_container_alone(delegate: Delegate) {
+    /// These settings give the device to the containers, but not to the sandbox.
+    fn settings_for_raw_devices_give_the_sandbox_none(delegate: Delegate) {
         for setting in ["device_node = \"always\"", "mount_mode = \"hook\""] {
             let node = Node::with(delegate, setting);
             let device = node.ext4();
             let target = node.stage(POD, "pv-1", &device, &[]);
             let sandbox = node.sandbox(POD);
             let bundle = in_the_pod(&node, &sandbox).bind(&target, "/data", &[]).write();
-            // A hook that mounts makes no mountpoint.
+            // A hook does not create mountpoints.
             std::fs::create_dir(bundle.rootfs().join("data")).unwrap();
             let app = node.run(&bundle);
             assert!(cgroup::lets_read(app.pid(), device.path()), "{setting}");
             assert_ne!(app.sh("find /dev -type b"), "", "{setting}");
-            Attack { attacker: app, pid: 1, sandbox, device, _others: vec![] }.fails();
+            Attack { attacker: app, pid: 1, sandbox, device, _others: vec![] }.assert_fails();
         }
     }
 }

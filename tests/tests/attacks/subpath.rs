@@ -1,4 +1,4 @@
-//! subPaths that lead out of their volume, by what a container of the pod has put there.
+//! subPaths through links out of the volume, which a container of the pod has made.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use runcrust_tests::{Container, Node, Pod, Run, on_each_delegate, refusal};
 
 use super::{inside, while_swapped};
 
-/// Each with a word of the reason for which it isn't given out.
+/// Name and target of each link, and a part of the expected error.
 const LINKS: [(&str, &str, &str); 14] = [
     ("absolute", "/etc", "leads out"),
     ("the root", "/", "leads out"),
@@ -33,7 +33,7 @@ const LINKS: [(&str, &str, &str); 14] = [
     ("nowhere", "no such directory", "doesn't exist"),
 ];
 
-fn hostile(root: &Path) {
+fn create_hostile_files(root: &Path) {
     fs::create_dir(root.join("directory")).unwrap();
     fs::write(root.join("file"), "a file").unwrap();
     for (name, target, _) in LINKS {
@@ -50,48 +50,48 @@ fn hostile(root: &Path) {
     drop(UnixListener::bind(root.join("socket")).unwrap());
 }
 
-/// The mounts of the volume in a container that was created.
+/// Returns the number of the volume's mounts in a created container.
 fn views(container: &Container, device: &runcrust_tests::LoopDevice) -> usize {
     device.mounts_of(container.pid()).len()
 }
 
 on_each_delegate! {
-    fn a_subpath_that_leads_out_is_refused_and_reveals_nothing(delegate: Delegate) {
+    fn a_subpath_that_leads_out_is_refused_without_its_target(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        with_mounted(device.path(), hostile);
+        with_mounted(device.path(), create_hostile_files);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
-        let try_it = |subpath: &str, reason: &str| {
+        let refused = |subpath: &str, reason: &str| {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);
             let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
             refused.containing(&[&format!("subPath {subpath:?}: "), reason]).message()
         };
         for (name, target, reason) in LINKS {
             for subpath in [name.to_owned(), format!("{name}/below")] {
-                let sentence = try_it(&subpath, reason);
-                let told = target.len() > 2 && sentence.contains(target);
-                assert!(!told || target == name, "it tells where the link leads: {sentence}");
+                let sentence = refused(&subpath, reason);
+                let is_shown = target.len() > 2 && sentence.contains(target);
+                assert!(!is_shown || target == name, "the error shows the link's target: {sentence}");
             }
         }
         for (name, reason) in [
             ("file/below", "isn't a directory"),
             ("pipe/below", "isn't a directory"),
         ] {
-            let _ = try_it(name, reason);
+            let _ = refused(name, reason);
         }
-        let root = with_names(&pod, &node);
+        let root = names_in_root(&pod, &node);
         let mut expected: Vec<&str> = LINKS.iter().map(|(name, ..)| *name).collect();
         expected.extend(["directory", "disk", "file", "lost+found", "null", "pipe", "socket"]);
         expected.sort_unstable();
-        assert_eq!(root, expected, "nothing was made");
+        assert_eq!(root, expected, "files were created");
     }
 
-    /// As kubelet binds them. A device node gives no more as a subPath than it does below the volume:
-    /// the volume's mount attributes and the container's device cgroup count in both.
+    /// kubelet binds special files, too. A device node gives no more access as a subPath than below the volume, because the
+    /// volume's mount attributes and the container's device rules apply to both.
     fn a_special_file_as_subpath_gives_no_more_than_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         for options in [&[][..], &["--option", "nodev"]] {
             let device = node.ext4();
-            with_mounted(device.path(), hostile);
+            with_mounted(device.path(), create_hostile_files);
             let pod = Pod::new(&node, "pod-a", &device, options);
             let mut bundle = node.app_bundle(&pod.sandbox).bind(&pod.target, "/all", &["rbind", "rw"]);
             for name in ["pipe", "socket", "null", "disk"] {
@@ -115,9 +115,8 @@ on_each_delegate! {
         }
     }
 
-    /// The kernel, and not the pod's author, says what a path with `..` means; it is the volume then,
-    /// or fails.
-    fn a_source_with_dots_is_the_volume_or_nothing(delegate: Delegate) {
+    /// The kernel resolves a path with `..`. The result is the volume, or the create fails.
+    fn a_source_with_dots_is_the_volume_or_fails(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::write(root.join("mark"), "the volume's").unwrap());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
@@ -138,10 +137,10 @@ on_each_delegate! {
             let _ = app.create().failure();
             assert_eq!(app.state(), None, "{source}");
         }
-        assert_eq!(fs::read_dir(&pod.target).unwrap().count(), 1, "nothing was made on the host");
+        assert_eq!(fs::read_dir(&pod.target).unwrap().count(), 1, "files were created on the host");
     }
 
-    fn a_directory_that_is_swapped_for_a_link_while_it_is_resolved(delegate: Delegate) {
+    fn a_directory_swapped_for_a_link_during_the_lookup_is_refused(delegate: Delegate) {
         const MAX_VIEWS: usize = 30;
         let node = Node::new(delegate);
         let outside = OutsideFiles::new(node.dir());
@@ -152,19 +151,19 @@ on_each_delegate! {
         });
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let holder = pod.app();
-        // A link that is followed in the sandbox leads here.
+        // The link's target does not exist in the sandbox, so a link followed there would create it.
         let trap = inside(&pod.sandbox, utf8(&node.dir().join("outside")));
-        assert!(!trap.exists(), "the sandbox has a tree of its own");
+        assert!(!trap.exists(), "the link's target exists in the sandbox");
         let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
         let (mut created, mut refused) = (0, 0);
-        // How many views meet the link depends on the machine: fewer views after a refusal, and
-        // more after a success, make sure that both happen.
+        // How many views meet the link depends on the machine. Fewer views after a refusal and more after a success make
+        // sure that both happen.
         let mut views_wanted = MAX_VIEWS;
         while_swapped(&one, &other, || {
             for round in 0..100 {
                 let mut bundle = node.app_bundle(&pod.sandbox);
                 for view in 0..views_wanted {
-                    // Found, and made, by turns.
+                    // Existing and missing subPaths alternate.
                     let subpath = match view % 2 {
                         0 => "one/directory".to_owned(),
                         _ => format!("one/directory/{round}-{view}"),
@@ -174,7 +173,7 @@ on_each_delegate! {
                 let app = node.container(&bundle.write());
                 if app.create().status.success() {
                     created += 1;
-                    assert_eq!(views(&app, &device), views_wanted, "each of them is of the volume");
+                    assert_eq!(views(&app, &device), views_wanted, "a view is not of the volume");
                     views_wanted = MAX_VIEWS.min(views_wanted * 2);
                 } else {
                     refused += 1;
@@ -189,15 +188,15 @@ on_each_delegate! {
                 }
             }
         });
-        assert!(created > 0 && refused > 0, "it raced: {created} created, {refused} refused");
+        assert!(created > 0 && refused > 0, "no race: {created} created, {refused} refused");
         outside.assert_unchanged();
     }
 
-    fn what_is_mounted_in_the_volume_is_not_entered(delegate: Delegate) {
+    fn a_mount_in_the_volume_is_not_entered(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::create_dir(root.join("nested")).unwrap());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
-        // As somebody can who has the sandbox's privileges.
+        // Somebody with the sandbox's privileges could mount this.
         let entry = node.entry(&pod.target);
         let place = Path::new("/.crust").join(entry.file_name().unwrap()).join("nested");
         let mut nsenter = Command::new("nsenter");
@@ -210,11 +209,11 @@ on_each_delegate! {
             let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
             let _ = refused.containing(&["leads out of the volume"]).message();
         }
-        assert_eq!(pod.app().sh("ls /data/nested"), "", "its own directory");
+        assert_eq!(pod.app().sh("ls /data/nested"), "", "not the volume's directory");
     }
 
-    /// A name can be anything but a line of its own in somebody's log.
-    fn a_name_of_several_lines_is_one_line_in_an_error(delegate: Delegate) {
+    /// A name must not forge a line of a log.
+    fn a_name_with_newlines_is_one_line_in_an_error(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = node.ext4();
         let name = "a\nb\u{1b}[2J\r{\"level\":\"error\",\"msg\":\"forged\"}\u{9b}31m";
@@ -224,17 +223,17 @@ on_each_delegate! {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(name), destination, &[]);
             let _ = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1").message();
         }
-        // It can be had, too.
+        // Such a name also works as a subPath.
         let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join("new\nline\u{1b}[2J"), "/data", &[]);
         let _ = node.run(&bundle.write());
         let log = node.log();
-        assert!(log.lines().all(|line| line.starts_with("20")), "each line begins with its time: {log}");
+        assert!(log.lines().all(|line| line.starts_with("20")), "a line lacks its time: {log}");
         assert!(!log.contains(['\u{1b}', '\u{9b}']), "{log:?}");
     }
 }
 
-/// What stands in the volume's root.
-fn with_names(pod: &Pod<'_>, node: &Node) -> Vec<String> {
+/// Returns the names in the volume's root.
+fn names_in_root(pod: &Pod<'_>, node: &Node) -> Vec<String> {
     let app = node.app(&pod.sandbox, &pod.target, "/data");
     let listed = app.sh("ls -1a /data");
     let names = listed.lines().filter(|name| !matches!(*name, "." | ".."));

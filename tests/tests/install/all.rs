@@ -1,4 +1,4 @@
-//! `uninstall all`, before the programs are removed.
+//! `uninstall all`, which packages run before the programs are removed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -33,13 +33,13 @@ fn uninstall_all_removes_every_runcrust_handler_only() {
         let _ = scene.call(&format!("install {engine} {second}")).success();
     }
     let installed = tree(&scene.root());
-    let shown = scene.call("uninstall all --dry-run").success();
-    assert_eq!(shown.stdout.matches("\n@@").count(), 8, "{shown}");
-    assert_eq!(tree(&scene.root()), installed, "it was only shown");
+    let preview = scene.call("uninstall all --dry-run").success();
+    assert_eq!(preview.stdout.matches("\n@@").count(), 8, "{preview}");
+    assert_eq!(tree(&scene.root()), installed, "the dry run changed files");
     let _ = scene.call("uninstall all").success();
     assert_eq!(tree(&scene.root()), before);
-    let again = scene.call("uninstall all").success();
-    assert_eq!(again.stdout, "nothing to remove\n");
+    let second = scene.call("uninstall all").success();
+    assert_eq!(second.stdout, "nothing to remove\n");
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_volume_in_use_by_any_configuration_stops_uninstall() {
     let device = node.ext4();
     let pod = Pod::new(&node, UID, &device, &[]);
     let root = node.dir().path();
-    // The node's directories as they are below its own root; no handler leads to this file.
+    // Paths relative to the node's root. No handler uses this configuration.
     fs::create_dir_all(root.join("etc/runcrust")).unwrap();
     let below = |path: &std::path::Path| {
         let path = path.strip_prefix(root).unwrap();
@@ -68,21 +68,21 @@ fn a_volume_in_use_by_any_configuration_stops_uninstall() {
         "{refused}"
     );
     pod.end([]);
-    // crust_ops' settings are no runtime's.
+    // The configuration of crust_ops is not a runtime's.
     fs::write(
         root.join("etc/runcrust/crust_ops.toml"),
         "listen = \"/x\"\n",
     )
     .unwrap();
-    let shown = run(&binary("runcrust"), &words).success();
-    assert_eq!(shown.stdout, "nothing to remove\n");
+    let preview = run(&binary("runcrust"), &words).success();
+    assert_eq!(preview.stdout, "nothing to remove\n");
     fs::write(root.join("etc/runcrust/broken.toml"), "no_such_key = 1\n").unwrap();
     let refused = run(&binary("runcrust"), &words).failure();
     assert!(refused.stderr.contains("broken.toml"), "{refused}");
 }
 
 #[test]
-fn it_stays_when_it_is_told_to_and_has_done_it() {
+fn with_stay_the_program_keeps_running_afterwards() {
     let scene = Scene::new();
     let _ = scene.installed("install containerd").success();
     let root = scene.root();
@@ -97,9 +97,9 @@ fn it_stays_when_it_is_told_to_and_has_done_it() {
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let waits_for = format!("/proc/{}/wchan", child.id());
-    wait_until("it to wait for its end", WAIT_TIMEOUT, || {
-        fs::read_to_string(&waits_for).is_ok_and(|it| it.contains("futex"))
+    let wait_channel = format!("/proc/{}/wchan", child.id());
+    wait_until("it to sleep", WAIT_TIMEOUT, || {
+        fs::read_to_string(&wait_channel).is_ok_and(|it| it.contains("futex"))
     });
     assert!(!scene.at("etc/containerd/config.toml").exists());
     child.kill().unwrap();

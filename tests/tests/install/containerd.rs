@@ -1,4 +1,4 @@
-//! The real containerd, with a configuration that `runcrust install` has edited.
+//! containerd itself, with a configuration that `runcrust install` has edited.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use runcrust_tests::{
 
 use crate::scene::run;
 
-/// `runcrust install|uninstall containerd` of the node's handler, for a file.
+/// Runs `runcrust install|uninstall containerd` as the node's handler, for a file.
 fn call(node: &Node, verb: &str, file: &Path) -> Run {
     run(
         node.handler().path(),
@@ -20,7 +20,7 @@ fn call(node: &Node, verb: &str, file: &Path) -> Run {
     )
 }
 
-/// What containerd makes of a configuration, but for the list of its files.
+/// Returns the lines of containerd's effective configuration, without the list of its files.
 fn dump(file: &Path) -> Vec<String> {
     let mut containerd = Command::new("containerd");
     let run = Run::of(
@@ -37,24 +37,24 @@ fn dump(file: &Path) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The lines that say something: in containerd's runtimes what is zero is as if it weren't said.
-fn said(dump: Vec<String>) -> Vec<String> {
+/// Removes the lines with a zero value: for a runtime of containerd they mean the same as a missing line.
+fn without_zeros(dump: Vec<String>) -> Vec<String> {
     let zeros = [" = \"\"", " = 0", " = false", " = []"];
-    let says = |line: &String| !zeros.iter().any(|zero| line.ends_with(zero));
-    dump.into_iter().filter(says).collect()
+    let is_set = |line: &String| !zeros.iter().any(|zero| line.ends_with(zero));
+    dump.into_iter().filter(is_set).collect()
 }
 
-/// All lines of `before` are in `after`, in their order; the lines that are new.
+/// Asserts that all lines of `before` are in `after`, in their order, and returns the other lines.
 #[track_caller]
-fn added(before: &[String], after: &[String]) -> Vec<String> {
+fn added_lines(before: &[String], after: &[String]) -> Vec<String> {
     let mut rest = before.iter().peekable();
     let new = after.iter().filter(|line| rest.next_if_eq(line).is_none());
     let new = new.cloned().collect();
-    assert_eq!(rest.next(), None, "a line of the operator's is gone");
+    assert_eq!(rest.next(), None, "a line of the operator's is missing");
     new
 }
 
-/// The lines of one runtime in a dump.
+/// Returns the lines of one runtime in a dump.
 fn runtime(dump: &[String], name: &str) -> Vec<String> {
     let header = format!("containerd.runtimes.{name}");
     let starts = |line: &&String| line.trim_start().starts_with('[');
@@ -62,8 +62,8 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
     let mut inside = false;
     for line in dump {
         if starts(&line) {
-            let own = line.trim_end().trim_end_matches(']');
-            inside = own.ends_with(&header) || own.contains(&format!("{header}."));
+            let section = line.trim_end().trim_end_matches(']');
+            inside = section.ends_with(&header) || section.contains(&format!("{header}."));
         }
         if inside {
             lines.push(line.trim().to_owned());
@@ -73,7 +73,7 @@ fn runtime(dump: &[String], name: &str) -> Vec<String> {
 }
 
 on_each_delegate! {
-    fn a_pod_runs_on_the_handler_from_install_to_uninstall(delegate: Delegate) {
+    fn a_pod_runs_between_install_and_uninstall(delegate: Delegate) {
         let volume = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let mut configured = ContainerdConfig::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
         let file = configured.file();
@@ -84,12 +84,12 @@ on_each_delegate! {
         assert!(installed.stdout.contains("+BinaryName = "), "{installed}");
         assert!(installed.stdout.contains("systemctl restart containerd.service"), "{installed}");
         assert!(installed.stdout.contains("RuntimeClass handler: crust"), "{installed}");
-        let new = added(&dumped, &dump(&file));
+        let new = added_lines(&dumped, &dump(&file));
         let crust = runtime(&dump(&file), "crust");
         assert!(new.iter().all(|line| line.trim().is_empty() || crust.contains(&line.trim().to_owned())), "{new:?}");
         let program = utf8(volume.handler().path());
-        let names_it = |line: &String| line.starts_with("BinaryName = ") && line.contains(program);
-        assert!(crust.iter().any(names_it), "{crust:?}");
+        let names_program = |line: &String| line.starts_with("BinaryName = ") && line.contains(program);
+        assert!(crust.iter().any(names_program), "{crust:?}");
 
         configured.added("crust", &volume.handler().runtime());
         let containerd = Containerd::start_from(configured);
@@ -99,12 +99,12 @@ on_each_delegate! {
         let app = containerd.app("app").mount(utf8(&volume.target), "/data");
         let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
         let _ = cri.sh(&app, "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
 
         let text = fs::read_to_string(&file).unwrap();
         let refused = call(&volume, "uninstall", &file).failure();
         refused.assert_contains(&["pv-1", POD, &app, "hint: "]);
-        assert_eq!(fs::read_to_string(&file).unwrap(), text, "refused, and nothing changed");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text, "the refused uninstall changed the file");
 
         cri.stop_pod(&pod).unwrap();
         cri.remove_pod(&pod).unwrap();
@@ -116,7 +116,7 @@ on_each_delegate! {
         assert_eq!(dump(&file), dumped);
     }
 
-    /// containerd 1.x takes a plugin's section whole from the last file that has one.
+    /// containerd 1.x takes a plugin's whole section from the last file that has one.
     fn the_handler_goes_into_the_import_that_sets_the_plugin(delegate: Delegate) {
         let volume = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let mut configured = ContainerdConfig::new(volume.dir(), &[("runc", &Runtime::bare(delegate))]);
@@ -133,7 +133,7 @@ on_each_delegate! {
 
         let installed = call(&volume, "install", &file).success();
         assert!(installed.stdout.contains(utf8(&cri_file)), "{installed}");
-        let new = added(&before, &dump(&file));
+        let new = added_lines(&before, &dump(&file));
         assert!(new.iter().any(|line| line.contains("runtimes.crust")), "{new:?}");
 
         configured.added("crust", &volume.handler().runtime());
@@ -143,7 +143,7 @@ on_each_delegate! {
         let app = containerd.app("app").mount(utf8(&volume.target), "/data");
         let app = cri.run(&pod, &app, &containerd.pod(POD)).unwrap();
         let _ = cri.sh(&app, "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
         cri.stop_pod(&pod).unwrap();
         cri.remove_pod(&pod).unwrap();
         let _ = call(&volume, "uninstall", &file).success();
@@ -151,7 +151,7 @@ on_each_delegate! {
     }
 }
 
-/// The CRI plugin doesn't start where `default_runtime_name` leads nowhere.
+/// The CRI plugin does not start if `default_runtime_name` is not a runtime.
 #[test]
 fn containerds_default_stays_while_a_handler_needs_it() {
     let node = Node::root_only(Delegate::Runc, "");
@@ -212,11 +212,10 @@ fn containerds_default_stays_while_a_handler_needs_it() {
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }
 
-/// containerd 1.x looks for a relative pattern from where it was started, and for a pattern in each
-/// part of a path that has a star.
+/// containerd 1.x resolves a relative pattern from its working directory, and expands `*` in every component of a path.
 #[test]
-fn imports_are_found_where_containerd_finds_them() {
-    for (pattern, place) in [("conf.d/*.toml", "conf.d"), ("/[ab].d/*.toml", "a.d")] {
+fn imports_are_resolved_like_containerds() {
+    for (pattern, directory) in [("conf.d/*.toml", "conf.d"), ("/[ab].d/*.toml", "a.d")] {
         let node = Node::root_only(Delegate::Runc, "");
         let file = node.dir().join("config.toml");
         let pattern = match pattern.strip_prefix('/') {
@@ -226,22 +225,22 @@ fn imports_are_found_where_containerd_finds_them() {
         fs::write(&file, format!("version = 2\nimports = [{pattern:?}]\n")).unwrap();
         let section = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.other]\n\
                        runtime_type = \"io.containerd.runc.v2\"\n";
-        let drop_in = node.dir().subdir(place).join("1.toml");
+        let drop_in = node.dir().subdir(directory).join("1.toml");
         fs::write(drop_in, format!("version = 2\n{section}")).unwrap();
         let before = dump(&file);
         let _ = call(&node, "install", &file).success();
         let after = dump(&file);
         assert!(!runtime(&after, "crust").is_empty(), "{pattern}: {after:?}");
-        let (there, is_there) = (runtime(&before, "other"), runtime(&after, "other"));
-        assert_eq!(is_there, there, "{pattern}");
+        let (expected, found) = (runtime(&before, "other"), runtime(&after, "other"));
+        assert_eq!(found, expected, "{pattern}");
         let _ = call(&node, "uninstall", &file).success();
         assert_eq!(dump(&file), before);
     }
 }
 
-/// What is told of a configuration is what containerd does with it.
+/// containerd fails on each of these configurations.
 #[test]
-fn imports_that_containerd_fails_on_are_refused_or_told() {
+fn imports_that_containerd_fails_on_are_refused_or_noted() {
     let node = Node::root_only(Delegate::Runc, "");
     let file = node.dir().join("config.toml");
     let (directory, missing) = (node.dir().subdir("conf.d"), node.dir().join("missing.toml"));
@@ -265,47 +264,47 @@ fn imports_that_containerd_fails_on_are_refused_or_told() {
     }
     write(&format!("[{missing:?}]"));
     for verb in ["install", "uninstall"] {
-        let told = call(&node, verb, &file).success();
+        let run = call(&node, verb, &file).success();
         let sentence = format!("note: {} is imported but doesn't exist", utf8(&missing));
-        assert!(told.stdout.contains(&sentence), "{told}");
+        assert!(run.stdout.contains(&sentence), "{run}");
     }
 }
 
-/// Without it containerd 1.x would have no runtime but ours, and no CRI.
+/// If runcrust set the default runtime, containerd 1.x would have no other runtime, and no CRI.
 #[test]
-fn a_drop_in_leaves_containerds_own_default_runtime() {
+fn a_drop_in_keeps_containerds_default_runtime() {
     let node = Node::root_only(Delegate::Runc, "");
     let drop_ins = node.dir().subdir("conf.d");
     let file = node.dir().join("config.toml");
     let imports = format!("version = 2\nimports = [{:?}]\n", drop_ins.join("*.toml"));
     fs::write(&file, &imports).unwrap();
-    let before = said(dump(&file));
+    let before = without_zeros(dump(&file));
     let _ = call(&node, "install", &file).success();
     let drop_in = drop_ins.join("runcrust.toml");
     assert!(drop_in.exists());
     assert_eq!(fs::read_to_string(&file).unwrap(), imports);
-    let after = said(dump(&file));
+    let after = without_zeros(dump(&file));
     assert_eq!(
         runtime(&after, "runc"),
         runtime(&before, "runc"),
         "{after:?}"
     );
     assert!(!runtime(&after, "crust").is_empty());
-    let again = call(&node, "install", &file).success();
-    assert!(again.stdout.contains("nothing to change"), "{again}");
+    let second = call(&node, "install", &file).success();
+    assert!(second.stdout.contains("nothing to change"), "{second}");
     let _ = call(&node, "uninstall", &file).success();
     assert!(!drop_in.exists());
-    assert_eq!(said(dump(&file)), before);
+    assert_eq!(without_zeros(dump(&file)), before);
 }
 
 #[test]
-fn without_a_file_a_minimal_one_is_made_for_containerd() {
+fn a_missing_containerd_configuration_is_created() {
     let node = Node::root_only(Delegate::Runc, "");
     let file = node.dir().join("etc/containerd/config.toml");
     let empty = node.dir().join("empty.toml");
     fs::write(&empty, "version = 2\n").unwrap();
     let _ = call(&node, "install", &file).success();
-    let new = added(&said(dump(&empty)), &said(dump(&file)));
+    let new = added_lines(&without_zeros(dump(&empty)), &without_zeros(dump(&file)));
     assert!(
         new.iter().any(|line| line.contains("runtimes.crust")),
         "{new:?}"

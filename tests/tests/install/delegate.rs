@@ -1,4 +1,4 @@
-//! The delegate, which is asked what it is before a handler is installed that treats it as that.
+//! The check of the delegate's kind: `install` runs the delegate before it installs a handler.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,11 +10,11 @@ use runcrust_tests::{Delegate, Node, Run, on_each_delegate};
 use crate::scene::{Scene, run, tree};
 
 /// Changes a node, and the delegate's file on it.
-type Spoil<'a> = &'a dyn Fn(&Scene, &Path);
+type Change<'a> = &'a dyn Fn(&Scene, &Path);
 
 const CONFIGURED: &str = "delegate = \"/usr/bin/oci-runtime\"\n";
 
-/// A node with a shell, and with a delegate at `/usr/bin/oci-runtime` that runs this script.
+/// Returns a node with a shell, and a delegate at `/usr/bin/oci-runtime` that runs this script.
 fn node(script: &str) -> Scene {
     let scene = Scene::new();
     fs::create_dir_all(scene.at("bin")).unwrap();
@@ -35,9 +35,9 @@ fn install(scene: &Scene) -> Run {
     scene.installed("install podman")
 }
 
-/// Nothing is written, and what the sentence asks for is enough.
+/// Nothing is written, and the line in the hint is enough to install.
 #[test]
-fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
+fn a_delegate_whose_kind_differs_is_refused_with_a_hint() {
     for (answer, kind) in [
         ("crun version 1.21", "crun"),
         ("youki version: 0.7.0", "youki"),
@@ -52,7 +52,7 @@ fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
         let says = format!("/usr/bin/oci-runtime says that it is {kind} ");
         let line = format!("delegate_kind = \"{kind}\"");
 
-        // The first of the places where one is looked for.
+        // The first of the paths that are searched for a delegate.
         fs::remove_file(scene.at("usr/sbin/runc")).unwrap();
         symlink("/usr/bin/oci-runtime", scene.at("usr/sbin/runc")).unwrap();
         let both = format!(
@@ -78,18 +78,18 @@ fn a_delegate_of_unclear_kind_is_refused_with_what_to_write() {
         let installed = install(&scene).success();
         assert!(!installed.stdout.contains("oci-runtime"), "{installed}");
         let text = scene.read("etc/containers/containers.conf.d/runcrust.conf");
-        // podman is told what the kind in force supports.
+        // The features in podman's configuration are those of the configured kind.
         let is_crun = text.contains("runtime_supports_nocgroup");
         assert_eq!(is_crun, kind == "crun", "{text}");
     }
 }
 
 #[test]
-fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
+fn a_delegate_that_cannot_be_run_is_installed_with_a_note() {
     let mut foreign = fs::read(Delegate::Runc.program()).unwrap();
-    // The ELF header's `e_machine`: IBM S/390.
+    // `e_machine` in the ELF header: IBM S/390.
     foreign[18..20].copy_from_slice(&22_u16.to_le_bytes());
-    let cases: [(&str, Spoil<'_>, &str); 5] = [
+    let cases: [(&str, Change<'_>, &str); 5] = [
         (
             "echo hello",
             &|_, _| {},
@@ -110,7 +110,7 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
             &|scene, _| fs::remove_file(scene.at("bin/sh")).unwrap(),
             "is treated as runc, which can't be checked from here: --version: ",
         ),
-        // Root runs nothing that others can change.
+        // A program that others can change is not run as root.
         (
             "echo > /asked; echo crun version 1.21",
             &|scene, _| {
@@ -120,10 +120,10 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
             "is treated as runc, and wasn't run to check that: /usr/bin/oci-runtime can be written",
         ),
     ];
-    for (script, spoil, words) in cases {
+    for (script, change, words) in cases {
         let scene = node(script);
         configure(&scene, CONFIGURED);
-        spoil(&scene, &scene.at("usr/bin/oci-runtime"));
+        change(&scene, &scene.at("usr/bin/oci-runtime"));
         let installed = install(&scene).success();
         let mut lines = installed.stdout.lines();
         let note = lines.find(|line| line.starts_with("note: ") && line.contains("oci-runtime"));
@@ -133,7 +133,7 @@ fn a_delegate_that_cannot_be_asked_is_installed_with_a_note() {
 }
 
 on_each_delegate! {
-    /// On this very node. By its name each would be the other.
+    /// On the test's own node. By its file name each delegate would be the other kind.
     fn a_renamed_delegate_installs_once_its_kind_is_configured(delegate: Delegate) {
         let node = Node::root_only(delegate, "");
         let handler = node.handler();

@@ -1,4 +1,4 @@
-//! What becomes of the files themselves.
+//! The files that `install` and `uninstall` change.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -14,7 +14,7 @@ const V2: &str = "version = 2\n\n[plugins.\"io.containerd.grpc.v1.cri\".containe
 const CONFIG: &str = "etc/containerd/config.toml";
 
 #[test]
-fn each_engine_has_its_usual_place_and_its_own_form() {
+fn each_engine_has_its_file_and_format() {
     let scene = Scene::new();
     for (engine, path, words) in [
         (
@@ -47,8 +47,8 @@ fn each_engine_has_its_usual_place_and_its_own_form() {
         );
         let mode = fs::metadata(scene.at(path)).unwrap().mode();
         assert_eq!(mode & 0o7777, 0o644, "{path}");
-        let again = scene.installed(&format!("install {engine}")).success();
-        assert!(again.stdout.contains("nothing to change"), "{again}");
+        let second = scene.installed(&format!("install {engine}")).success();
+        assert!(second.stdout.contains("nothing to change"), "{second}");
         assert_eq!(scene.read(path), text);
         if engine == "docker" {
             let parsed: Value = serde_json::from_str(&text).unwrap();
@@ -64,13 +64,13 @@ fn each_engine_has_its_usual_place_and_its_own_form() {
             (engine == "docker").then_some("{}\n"),
             "{engine}"
         );
-        let again = scene.call(&format!("uninstall {engine}")).success();
-        assert_eq!(again.stdout, "nothing to remove\n");
+        let second = scene.call(&format!("uninstall {engine}")).success();
+        assert_eq!(second.stdout, "nothing to remove\n");
     }
 }
 
 #[test]
-fn a_handler_can_have_another_name_and_there_can_be_several() {
+fn several_handlers_of_other_names_can_be_installed() {
     let scene = Scene::new();
     scene.write(CONFIG, V2, 0o644);
     let _ = scene.installed("install containerd").success();
@@ -107,7 +107,7 @@ fn a_handler_can_have_another_name_and_there_can_be_several() {
 }
 
 #[test]
-fn a_dry_run_shows_the_difference_and_changes_nothing() {
+fn a_dry_run_shows_the_changes_without_making_them() {
     let scene = Scene::new();
     scene.write(CONFIG, V2, 0o644);
     let before = tree(&scene.root());
@@ -133,7 +133,7 @@ fn a_dry_run_shows_the_difference_and_changes_nothing() {
 }
 
 #[test]
-fn mode_owner_and_attributes_of_a_file_stay() {
+fn a_changed_file_keeps_mode_owner_and_attributes() {
     let scene = Scene::new();
     scene.write(CONFIG, V2, 0o640);
     let file = scene.at(CONFIG);
@@ -142,19 +142,19 @@ fn mode_owner_and_attributes_of_a_file_stay() {
     let before = fs::metadata(&file).unwrap();
     let _ = scene.installed("install containerd").success();
     let after = fs::metadata(&file).unwrap();
-    assert_ne!(after.ino(), before.ino(), "replaced, not rewritten");
+    assert_ne!(after.ino(), before.ino(), "the file was not replaced");
     assert_eq!(
         (after.mode(), after.uid(), after.gid()),
         (before.mode(), before.uid(), before.gid())
     );
     assert_eq!(xattr::read(&file)["user.operator"], "kept");
     let names = fs::read_dir(file.parent().unwrap()).unwrap().count();
-    assert_eq!(names, 1, "no temporary file stays");
+    assert_eq!(names, 1, "a temporary file is left");
 }
 
-/// A container that has the node at `/host` would find its own files behind an absolute link.
+/// A container has the node's root at `/host`. There an absolute link would lead to the container's own files.
 #[test]
-fn links_lead_to_the_nodes_own_files() {
+fn absolute_links_lead_below_the_nodes_root() {
     let scene = Scene::new();
     scene.write("srv/containerd.toml", V2, 0o644);
     fs::create_dir_all(scene.at("etc/containerd")).unwrap();
@@ -176,7 +176,7 @@ fn links_lead_to_the_nodes_own_files() {
 }
 
 #[test]
-fn imports_are_looked_for_on_the_node() {
+fn imports_are_resolved_below_the_nodes_root() {
     let scene = Scene::new();
     scene.write(
         CONFIG,
@@ -196,7 +196,7 @@ fn imports_are_looked_for_on_the_node() {
 }
 
 #[test]
-fn what_cannot_be_edited_is_left_alone_and_told_with_its_line() {
+fn a_file_that_cannot_be_edited_is_refused_with_its_line() {
     let scene = Scene::new();
     for (text, words) in [
         ("version = 2\n[plugins\n", "/etc/containerd/config.toml:2: "),
@@ -228,9 +228,9 @@ fn what_cannot_be_edited_is_left_alone_and_told_with_its_line() {
     assert_eq!(scene.read(CONFIG), V2);
 }
 
-/// A daemon of root's reads it.
+/// Otherwise others could change what a daemon that runs as root reads.
 #[test]
-fn a_directory_that_others_can_write_holds_no_configuration() {
+fn a_configuration_directory_writable_by_others_is_refused() {
     let scene = Scene::new();
     for (engine, directory) in [("containerd", "etc/containerd"), ("docker", "etc")] {
         scene.write("etc/containerd/x", "", 0o644);
@@ -265,7 +265,7 @@ fn a_configuration_path_is_relative_to_caller_or_node_root() {
 }
 
 #[test]
-fn of_two_files_both_are_changed_or_none() {
+fn of_two_files_both_or_none_are_changed() {
     let scene = Scene::new();
     let first = format!("imports = [\"/etc/more/1.toml\"]\n{V2}");
     let crust = "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.crust]\n\
@@ -293,7 +293,7 @@ fn mount(arguments: &[&str]) {
 }
 
 #[test]
-fn a_file_that_is_mounted_is_told_as_such() {
+fn a_bind_mounted_file_is_refused_with_a_hint() {
     let scene = Scene::new();
     scene.write(CONFIG, V2, 0o644);
     let file = scene.at(CONFIG);
@@ -306,9 +306,9 @@ fn a_file_that_is_mounted_is_told_as_such() {
     assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
 }
 
-/// Each reads what the one before it wrote.
+/// Each install reads what the previous one wrote.
 #[test]
-fn of_many_installs_at_once_none_loses_its_handler() {
+fn concurrent_installs_lose_no_handler() {
     let scene = Scene::new();
     scene.write(CONFIG, V2, 0o644);
     let names: Vec<String> = (0..8).map(|at| format!("crust-{at}")).collect();
@@ -335,13 +335,13 @@ fn of_many_installs_at_once_none_loses_its_handler() {
 }
 
 #[test]
-fn files_that_import_each_other_come_to_an_end() {
+fn cyclic_imports_are_limited() {
     let scene = Scene::new();
     let text = format!("imports = [\"../containerd/config.toml\"]\n{V2}");
     scene.write(CONFIG, &text, 0o644);
     let _ = scene.installed("install containerd").success();
     assert!(scene.read(CONFIG).contains("runtimes.crust]"));
-    // More names at each step.
+    // Each level doubles the number of paths.
     for link in ["a", "b"] {
         symlink(".", scene.at(&format!("etc/containerd/{link}"))).unwrap();
     }
@@ -355,9 +355,9 @@ fn files_that_import_each_other_come_to_an_end() {
     assert_eq!(scene.read(CONFIG), text);
 }
 
-/// The last of them counts, or the first that says so: ours isn't alone.
+/// The last definition counts for one engine, the first for the other: runcrust's file is not the only one.
 #[test]
-fn the_engines_other_files_are_read_too() {
+fn an_engines_other_files_are_checked() {
     let foreign = [
         (
             "crio",
@@ -400,7 +400,7 @@ fn the_engines_other_files_are_read_too() {
 }
 
 #[test]
-fn a_handler_goes_from_whichever_of_the_engines_files_has_it() {
+fn a_handler_is_removed_from_any_file_of_the_engine() {
     for (engine, path, text) in [
         (
             "crio",
@@ -420,14 +420,14 @@ fn a_handler_goes_from_whichever_of_the_engines_files_has_it() {
         let done = scene.call(&format!("uninstall {engine}")).success();
         assert!(done.stdout.contains(&format!("--- /{path}")), "{done}");
         assert!(!scene.read(path).contains("crust"), "{}", scene.read(path));
-        let again = scene.call(&format!("uninstall {engine}")).success();
-        assert_eq!(again.stdout, "nothing to remove\n");
+        let second = scene.call(&format!("uninstall {engine}")).success();
+        assert_eq!(second.stdout, "nothing to remove\n");
     }
 }
 
-/// A package brings it back with its next version.
+/// The package would restore the file with its next version.
 #[test]
-fn a_packages_file_is_not_edited_but_told() {
+fn a_packages_file_is_noted_and_not_edited() {
     let scene = Scene::new();
     let path = "usr/share/containers/containers.conf";
     let text = "[engine.runtimes]\ncrust = [\"/usr/bin/runcrust\"]\n";
@@ -445,7 +445,7 @@ fn a_packages_file_is_not_edited_but_told() {
 }
 
 #[test]
-fn a_configuration_of_version_1_has_nothing_to_remove() {
+fn a_version_1_configuration_has_nothing_to_remove() {
     let scene = Scene::new();
     let text = "disabled_plugins = [\"cri\"]\n";
     scene.write(CONFIG, text, 0o644);
@@ -455,8 +455,8 @@ fn a_configuration_of_version_1_has_nothing_to_remove() {
 }
 
 #[test]
-fn a_configuration_that_nobody_would_read_is_not_made() {
-    let scene = Scene::bare();
+fn a_missing_engine_is_not_configured() {
+    let scene = Scene::empty();
     for program in [
         "usr/local/bin/runcrust",
         "usr/local/bin/crust-mount-hook",
@@ -483,7 +483,7 @@ fn a_configuration_that_nobody_would_read_is_not_made() {
 }
 
 #[test]
-fn mistakes_on_the_command_line_are_told_apart() {
+fn command_line_mistakes_exit_with_2() {
     let scene = Scene::new();
     for line in [
         "install",
@@ -506,7 +506,7 @@ fn mistakes_on_the_command_line_are_told_apart() {
     assert_eq!(
         refused.status.code(),
         Some(2),
-        "runc's --root isn't install's: {refused}"
+        "runc's --root is not install's: {refused}"
     );
     for word in ["install", "uninstall"] {
         let help =

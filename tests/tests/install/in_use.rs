@@ -1,4 +1,4 @@
-//! `uninstall` where somebody would miss the handler, or where that can't be told.
+//! `uninstall` while the handler is needed, or while that is unknown.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use crate::scene::run;
 
 const UID: &str = "eeeeeeee-1111-2222-3333-444444444444";
 
-fn installed(node: &Node) -> impl Fn(&[&str]) -> Run {
+fn install(node: &Node) -> impl Fn(&[&str]) -> Run {
     let file = node.dir().join("config.toml");
     let program = node.handler().path().to_owned();
     fs::write(&file, "version = 2\n").unwrap();
@@ -27,10 +27,10 @@ fn installed(node: &Node) -> impl Fn(&[&str]) -> Run {
 }
 
 #[test]
-fn sandboxes_with_or_awaiting_volumes_stop_uninstall() {
+fn live_sandboxes_and_volumes_in_use_stop_uninstall() {
     let node = Node::root_only(Delegate::Runc, "sandbox = \"always\"");
     let device = node.ext4();
-    let call = installed(&node);
+    let call = install(&node);
     let empty = node.sandbox("pod-without");
     let refused = call(&["uninstall"]).failure();
     assert_eq!(refused.status.code(), Some(1));
@@ -40,9 +40,9 @@ fn sandboxes_with_or_awaiting_volumes_stop_uninstall() {
 
     let pod = Pod::new(&node, UID, &device, &[]);
     let app = pod.app();
-    let shown = call(&["uninstall", "--dry-run"]).failure();
-    assert!(shown.stdout.contains("-[plugins."), "{shown}");
-    shown.assert_contains(&[
+    let preview = call(&["uninstall", "--dry-run"]).failure();
+    assert!(preview.stdout.contains("-[plugins."), "{preview}");
+    preview.assert_contains(&[
         "volume pv-1",
         UID,
         app.id(),
@@ -55,11 +55,11 @@ fn sandboxes_with_or_awaiting_volumes_stop_uninstall() {
 }
 
 #[test]
-fn records_that_cannot_be_read_are_reasons_to_stay() {
+fn unreadable_records_and_configurations_stop_uninstall() {
     let node = Node::root_only(Delegate::Runc, "");
     let device = node.ext4();
     let target = node.stage(UID, "pv-1", &device, &[]);
-    let call = installed(&node);
+    let call = install(&node);
     let entry = node.entry(&target);
     let sandboxes = node.handler().state_dir().join("sandboxes");
     fs::create_dir_all(&sandboxes).unwrap();
@@ -73,6 +73,6 @@ fn records_that_cannot_be_read_are_reasons_to_stay() {
     let refused = call(&["uninstall"]).failure();
     assert!(refused.stderr.contains("no_such_key"), "{refused}");
     node.handler().reconfigure("");
-    // Staged and not used: nobody would miss anything.
+    // A volume that is staged but not in use does not need the handler.
     let _ = call(&["uninstall"]).success();
 }

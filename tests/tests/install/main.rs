@@ -1,6 +1,6 @@
-//! `runcrust install` and `runcrust uninstall`, for the engines that there are.
+//! `runcrust install` and `runcrust uninstall` for each engine.
 //!
-//! Each call names a file or a root directory of the test's own: nothing is done to this host.
+//! Each call names a file or a root directory of the test, so that nothing changes on this host.
 
 mod all;
 mod containerd;

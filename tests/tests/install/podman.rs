@@ -1,4 +1,4 @@
-//! The real podman, with a configuration that `runcrust install` has edited.
+//! podman itself, with a configuration that `runcrust install` has edited.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use runcrust_tests::{
 use crate::scene::run;
 
 on_each_delegate! {
-    fn a_container_runs_from_install_to_uninstall(delegate: Delegate) {
+    fn a_container_runs_between_install_and_uninstall(delegate: Delegate) {
         let staged = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let file = staged.dir().join("containers.conf");
         let before = format!("{PODMAN_CONFIGURATION}\n[engine.runtimes]\n# crun = [\"/usr/bin/crun\"]\n");
@@ -23,10 +23,10 @@ on_each_delegate! {
         let volume = format!("--volume={}:/data", staged.target.display());
         let _ = podman.start("one", &[&volume], 0).success();
         let _ = podman.sh("one", "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "files are left on the host");
         assert_eq!(podman.inspect("one", "{{.OCIRuntime}}"), "crust");
 
-        // podman knows what a runtime supports by the name that its configuration has for it.
+        // podman looks up a runtime's features by its name in the configuration.
         let without_cgroups = podman.start("two", &["--cgroups=disabled", &volume], 0);
         match delegate {
             Delegate::Crun => {

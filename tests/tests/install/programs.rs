@@ -1,4 +1,4 @@
-//! The programs that the handler needs, brought to the node.
+//! Copying the handler's programs to the node, and checking them.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -14,7 +14,7 @@ use crate::scene::Scene;
 
 #[test]
 fn programs_are_copied_once_and_the_handler_runs_the_copy() {
-    let scene = Scene::empty();
+    let scene = Scene::without_runcrust();
     let first = scene
         .call("install containerd --copy-to /opt/crust/bin")
         .success();
@@ -37,23 +37,23 @@ fn programs_are_copied_once_and_the_handler_runs_the_copy() {
         let copy = fs::read(scene.at(&format!("opt/crust/bin/{name}"))).unwrap();
         assert!(copy == fs::read(binary(name)).unwrap(), "{name}");
     }
-    let again = scene
+    let second = scene
         .call("install containerd --copy-to /opt/crust/bin")
         .success();
     assert!(
-        again
+        second
             .stdout
             .contains("/opt/crust/bin/runcrust: already there"),
-        "{again}"
+        "{second}"
     );
-    assert!(again.stdout.contains("nothing to change"), "{again}");
+    assert!(second.stdout.contains("nothing to change"), "{second}");
     assert_eq!(["runcrust", "crust-mount-hook"].map(inode), before);
 }
 
-/// A container's start may be running the old one.
+/// A create may be running the old program.
 #[test]
-fn an_older_program_is_replaced_and_goes_on_where_it_runs() {
-    let scene = Scene::empty();
+fn an_older_program_is_replaced_but_not_overwritten() {
+    let scene = Scene::without_runcrust();
     scene.write("usr/local/bin/runcrust", "old", 0o755);
     let mut open = File::open(scene.at("usr/local/bin/runcrust")).unwrap();
     let _ = scene
@@ -68,9 +68,9 @@ fn an_older_program_is_replaced_and_goes_on_where_it_runs() {
     );
 }
 
-/// The name selects the configuration, however the program was found.
+/// The file name selects the configuration, so links must not be resolved.
 #[test]
-fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
+fn the_handler_runs_the_program_by_the_name_it_was_called_by() {
     let dir = TestDir::root_only();
     let directory = dir.subdir("bin");
     for program in ["runcrust", "crust-mount-hook"] {
@@ -96,9 +96,9 @@ fn the_handler_runs_what_was_called_and_not_what_that_leads_to() {
     }
 }
 
-/// `PATH` says where a shell would find another one of that name.
+/// A shell would find another program of this name in `PATH`.
 #[test]
-fn where_the_called_program_is_is_not_asked_of_the_environment() {
+fn the_called_program_is_found_without_the_environment() {
     let dir = TestDir::root_only();
     let (directory, other) = (dir.subdir("bin"), dir.subdir("other"));
     for program in ["runcrust", "crust-mount-hook"] {
@@ -115,8 +115,8 @@ fn where_the_called_program_is_is_not_asked_of_the_environment() {
 }
 
 #[test]
-fn a_handler_without_a_program_on_the_node_is_refused() {
-    let scene = Scene::empty();
+fn a_program_missing_on_the_node_is_refused() {
+    let scene = Scene::without_runcrust();
     for line in [
         "install containerd",
         "install containerd --program /usr/local/bin/runcrust",
@@ -136,9 +136,9 @@ fn a_handler_without_a_program_on_the_node_is_refused() {
     );
 }
 
-/// Who can change it is root on the node.
+/// Whoever can change the program can become root on the node.
 #[test]
-fn a_program_that_others_can_change_is_refused() {
+fn a_program_writable_by_others_is_refused() {
     let scene = Scene::new();
     let (program, home) = (scene.at("home/u/runcrust"), scene.at("home/u"));
     scene.write("home/u/runcrust", "#!/bin/sh\n", 0o755);
@@ -176,9 +176,9 @@ fn a_program_that_others_can_change_is_refused() {
     assert_eq!(fs::read_dir(scene.at("tmp")).unwrap().count(), 0);
 }
 
-/// No container would start.
+/// Otherwise every create with the handler would fail.
 #[test]
-fn a_handler_without_its_hook_or_a_delegate_is_refused() {
+fn a_missing_hook_or_delegate_is_refused() {
     let scene = Scene::new();
     let install = |line: &str| scene.installed(&format!("install containerd {line}"));
     fs::rename(scene.at("usr/local/bin/crust-mount-hook"), scene.at("hook")).unwrap();
@@ -203,10 +203,10 @@ fn a_handler_without_its_hook_or_a_delegate_is_refused() {
             .contains("set `delegate` in /etc/runcrust/runcrust.toml"),
         "{refused}"
     );
-    let copying = scene
+    let copy = scene
         .call("install containerd --copy-to /opt/bin")
         .failure();
-    assert!(copying.stderr.contains(words), "{copying}");
+    assert!(copy.stderr.contains(words), "{copy}");
     assert!(!scene.at("opt").exists() && !scene.at("etc/containerd").exists());
 
     let text = "hook = \"/hook\"\ndelegate = \"/var/lib/k3s/runc\"\n";
@@ -217,10 +217,10 @@ fn a_handler_without_its_hook_or_a_delegate_is_refused() {
     assert!(refused.stderr.contains("no_such_key"), "{refused}");
 }
 
-/// dpkg's own file would be another then, and the hook elsewhere.
+/// Following the link would overwrite a file that belongs to dpkg, and put the hook into another directory.
 #[test]
-fn a_link_of_a_programs_name_is_replaced_and_not_followed() {
-    let scene = Scene::empty();
+fn a_link_with_a_programs_name_is_replaced() {
+    let scene = Scene::without_runcrust();
     scene.write("usr/bin/runcrust", "dpkg's", 0o755);
     fs::create_dir_all(scene.at("usr/local/bin")).unwrap();
     let link = scene.at("usr/local/bin/runcrust");
@@ -234,8 +234,8 @@ fn a_link_of_a_programs_name_is_replaced_and_not_followed() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_before_a_program_is_copied() {
-    let scene = Scene::empty();
+fn invalid_arguments_and_files_are_refused_before_the_copy() {
+    let scene = Scene::without_runcrust();
     let refused = scene
         .call("install containerd --copy-to usr/local/bin")
         .failure();
@@ -266,10 +266,10 @@ fn what_cannot_be_done_is_told_before_a_program_is_copied() {
     assert!(!scene.at("usr/local/bin/crust-mount-hook").exists());
 }
 
-/// By a process that was killed meanwhile.
+/// Left by a process that was killed.
 #[test]
-fn half_a_copy_is_swept_by_the_next() {
-    let scene = Scene::empty();
+fn temporary_files_of_a_killed_copy_are_removed() {
+    let scene = Scene::without_runcrust();
     for left in [
         ".crust-mount-hook.4711.0.runcrust",
         ".runcrust.12.3.runcrust",

@@ -1,4 +1,4 @@
-//! A node's root directory, and calls of runcrust for it.
+//! A directory that acts as a node's root, and calls of runcrust for it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,24 +9,24 @@ use runcrust_tests::{Run, TestDir, binary};
 
 const PROGRAM: &str = "#!/bin/sh\n";
 
-/// A directory that stands for a node's root.
+/// A directory that acts as a node's root.
 pub(crate) struct Scene {
     pub(crate) dir: TestDir,
 }
 
 impl Scene {
-    /// One with runcrust at `/usr/local/bin/runcrust`.
+    /// Returns a node with engines, a delegate, and runcrust at `/usr/local/bin/runcrust`.
     pub(crate) fn new() -> Self {
-        let scene = Self::empty();
+        let scene = Self::without_runcrust();
         for program in ["runcrust", "crust-mount-hook"] {
             scene.write(&format!("usr/local/bin/{program}"), PROGRAM, 0o755);
         }
         scene
     }
 
-    /// One with the engines, and a delegate.
-    pub(crate) fn empty() -> Self {
-        let scene = Self::bare();
+    /// Returns a node with engines and a delegate.
+    pub(crate) fn without_runcrust() -> Self {
+        let scene = Self::empty();
         scene.write("usr/sbin/runc", PROGRAM, 0o755);
         for engine in ["containerd", "crio", "docker"] {
             let unit = format!("usr/lib/systemd/system/{engine}.service");
@@ -35,7 +35,7 @@ impl Scene {
         scene
     }
 
-    pub(crate) fn bare() -> Self {
+    pub(crate) fn empty() -> Self {
         let dir = TestDir::new();
         let _ = dir.subdir("node");
         Self { dir }
@@ -45,7 +45,7 @@ impl Scene {
         self.dir.join("node")
     }
 
-    /// Where a path of the node's stands here.
+    /// Returns where a path of the node is on this host.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.root().join(path)
     }
@@ -62,7 +62,7 @@ impl Scene {
         fs::read_to_string(self.at(path)).unwrap()
     }
 
-    /// `runcrust install|uninstall … --root <the node>`.
+    /// Runs runcrust with this command line and `--root <the node>`.
     pub(crate) fn call(&self, line: &str) -> Run {
         let root = self.root();
         let mut words: Vec<&str> = line.split_whitespace().collect();
@@ -70,20 +70,20 @@ impl Scene {
         run(&binary("runcrust"), &words)
     }
 
-    /// The same, of the program that the node has.
+    /// Runs runcrust like [`Self::call`], with `--program` for the node's own program.
     pub(crate) fn installed(&self, line: &str) -> Run {
         self.call(&format!("{line} --program /usr/local/bin/runcrust"))
     }
 }
 
-/// Calls a program with containerd's environment.
+/// Runs a program with containerd's environment.
 pub(crate) fn run(program: &Path, words: &[&str]) -> Run {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin");
     Run::of(command.args(words))
 }
 
-/// What stands below a directory: paths, modes and contents.
+/// Returns path, mode and content of everything below a directory.
 pub(crate) fn tree(directory: &Path) -> Vec<String> {
     use std::os::unix::fs::MetadataExt;
     let mut all = Vec::new();

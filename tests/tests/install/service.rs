@@ -1,17 +1,16 @@
-//! `--restart`. No systemd runs where the suites do: a script takes note of what it is asked, in the
-//! node's root directory, which is where systemctl has to be run.
+//! `--restart`. The node has no systemd: a script in its root directory, where systemctl has to be run, records its
+//! arguments.
 
 use std::fs;
 
 use crate::scene::Scene;
 
 const SYSTEMCTL: &str = "#!/bin/sh\necho \"$@\" >> /calls\n[ \"$1\" != show ] || cat /answer\n";
-const ASKED: &str = "show --property=ExecMainStartTimestampMonotonic,ReloadResult,ActiveState";
-/// A reload is no start.
-const ASKED_OF_DOCKER: &str =
-    "show --property=StateChangeTimestampMonotonic,ReloadResult,ActiveState";
+const SHOW: &str = "show --property=ExecMainStartTimestampMonotonic,ReloadResult,ActiveState";
+/// For docker, which is reloaded: the time of a reload is not that of a start.
+const SHOW_DOCKER: &str = "show --property=StateChangeTimestampMonotonic,ReloadResult,ActiveState";
 
-/// A node whose daemon is in this state, and started that many microseconds after the node.
+/// Returns a node whose daemon is in this state, and started this many microseconds after the node.
 fn node(state: &str, started: &str) -> Scene {
     let scene = Scene::new();
     scene.write("usr/bin/systemctl", SYSTEMCTL, 0o755);
@@ -20,7 +19,7 @@ fn node(state: &str, started: &str) -> Scene {
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::copy("/bin/busybox", file).unwrap();
     }
-    // A process's standard input.
+    // The standard input of systemctl.
     scene.write("dev/null", "", 0o644);
     let answer = format!(
         "ActiveState={state}\nExecMainStartTimestampMonotonic={started}\n\
@@ -30,7 +29,7 @@ fn node(state: &str, started: &str) -> Scene {
     scene
 }
 
-/// What systemctl was asked since the last time.
+/// Returns the arguments of the calls of systemctl since the last time.
 fn calls(scene: &Scene) -> Vec<String> {
     let text = fs::read_to_string(scene.at("calls")).unwrap_or_default();
     let _ = fs::remove_file(scene.at("calls"));
@@ -47,9 +46,9 @@ fn a_daemon_older_than_its_changed_file_is_restarted() {
     ] {
         let unit = asked.split_once(' ').unwrap().1;
         let show = if engine == "docker" {
-            ASKED_OF_DOCKER
+            SHOW_DOCKER
         } else {
-            ASKED
+            SHOW
         };
         let expected = vec![format!("{show} {unit}"), asked.to_owned()];
         let done = scene
@@ -60,7 +59,7 @@ fn a_daemon_older_than_its_changed_file_is_restarted() {
             "{done}"
         );
         assert_eq!(calls(&scene), expected);
-        // One whose restart failed, or was killed before it, isn't forgotten.
+        // A restart is repeated, in case the first one failed, or install was killed before it.
         let _ = scene
             .installed(&format!("install {engine} --restart"))
             .success();
@@ -76,7 +75,7 @@ fn a_daemon_older_than_its_changed_file_is_restarted() {
 
 #[test]
 fn a_current_or_stopped_daemon_is_left_alone() {
-    // In thirty years.
+    // The daemon started in the future, about thirty years after the node.
     let scene = node("active", "1000000000000000");
     let done = scene.installed("install containerd --restart").success();
     assert!(
@@ -84,7 +83,7 @@ fn a_current_or_stopped_daemon_is_left_alone() {
             .contains("containerd.service has already read it"),
         "{done}"
     );
-    assert_eq!(calls(&scene), [format!("{ASKED} containerd.service")]);
+    assert_eq!(calls(&scene), [format!("{SHOW} containerd.service")]);
     let scene = node("inactive", "0");
     let done = scene.installed("install containerd --restart").success();
     assert!(done.stdout.contains("doesn't run"), "{done}");
@@ -95,7 +94,7 @@ fn a_current_or_stopped_daemon_is_left_alone() {
 }
 
 #[test]
-fn a_restart_that_fails_is_told_and_the_configuration_stays() {
+fn a_failed_restart_is_reported_and_the_file_stays_changed() {
     let scene = node("active", "1");
     let failing =
         format!("{SYSTEMCTL}[ \"$1\" = show ] || {{ echo 'Job failed.' >&2; exit 1; }}\n");
@@ -123,7 +122,7 @@ fn a_restart_that_fails_is_told_and_the_configuration_stays() {
 }
 
 #[test]
-fn docker_is_reloaded_once_and_again_where_that_failed() {
+fn docker_is_reloaded_once_and_after_a_failed_reload() {
     let scene = node("active", "1");
     let reloaded = "ActiveState=active\nExecMainStartTimestampMonotonic=1\n\
                     StateChangeTimestampMonotonic=1000000000000000\nReloadResult=";
@@ -141,17 +140,17 @@ fn docker_is_reloaded_once_and_again_where_that_failed() {
 }
 
 #[test]
-fn a_unit_can_have_another_name() {
+fn the_unit_can_have_another_name() {
     let scene = node("active", "1");
     let line = "install containerd --config /var/lib/k3s/config.toml --unit k3s.service";
-    let told = scene.installed(&format!("{line} --handler one")).success();
+    let run = scene.installed(&format!("{line} --handler one")).success();
     assert!(
-        told.stdout.contains("systemctl restart k3s.service"),
-        "{told}"
+        run.stdout.contains("systemctl restart k3s.service"),
+        "{run}"
     );
     let _ = scene.installed(&format!("{line} --restart")).success();
     let expected = [
-        format!("{ASKED} k3s.service"),
+        format!("{SHOW} k3s.service"),
         "restart k3s.service".to_owned(),
     ];
     assert_eq!(calls(&scene), expected);

@@ -1,4 +1,4 @@
-//! Where a volume is mounted in the container: an image's author decides what stands there.
+//! A volume's mountpoint in a container, where the author of the image may have put links.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -13,8 +13,8 @@ use runcrust_tests::{
 
 use super::inside;
 
-/// A rootfs whose links lead to a directory of the host's; the container has another of that name.
-fn treacherous(bundle: Bundle, outside: &Path) -> Bundle {
+/// Adds links to the rootfs that lead to a directory of the host's, whose name also exists in the rootfs.
+fn with_links_out(bundle: Bundle, outside: &Path) -> Bundle {
     let bundle = bundle.write();
     let rootfs = bundle.rootfs();
     for own in [outside, Path::new("/etc")] {
@@ -32,8 +32,8 @@ fn treacherous(bundle: Bundle, outside: &Path) -> Bundle {
     bundle
 }
 
-/// Where a container has the device.
-fn places(container: &Container, device: &LoopDevice) -> Vec<String> {
+/// Returns the container's mountpoints of the device.
+fn mountpoints(container: &Container, device: &LoopDevice) -> Vec<String> {
     let mounts = host::mounts_of(container.pid());
     let mounts = mounts
         .into_iter()
@@ -42,7 +42,7 @@ fn places(container: &Container, device: &LoopDevice) -> Vec<String> {
 }
 
 on_each_delegate! {
-    fn links_in_the_image_lead_to_nothing_of_the_hosts(delegate: Delegate) {
+    fn links_in_the_image_lead_to_nothing_on_the_host(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let outside = node.dir().subdir("outside");
         let pod = Pod::new(&node, POD, &device, &[]);
@@ -53,40 +53,40 @@ on_each_delegate! {
             .bind(&pod.target, "/../../../../up", &[])
             .bind(&pod.target, "/tmp/../config", &[]);
         let etc = fs::read_dir("/etc").unwrap().count();
-        let app = node.run(&treacherous(bundle, &outside));
+        let app = node.run(&with_links_out(bundle, &outside));
         let _ = app.sh("echo x > /up/file; cat /etc/file /climbs/file /data/below/file");
         let below = outside.join("below");
-        assert_eq!(places(&app, &device), [utf8(&outside), utf8(&below), "/up", "/etc"]);
-        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "the host's own directory");
+        assert_eq!(mountpoints(&app, &device), [utf8(&outside), utf8(&below), "/up", "/etc"]);
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "files in the host's directory");
         assert_eq!(fs::read_dir("/etc").unwrap().count(), etc);
         watcher.assert_never_mounted();
         pod.end([app]);
     }
 
-    fn an_images_links_lead_a_hook_to_no_file_of_the_host(delegate: Delegate) {
+    fn links_in_the_image_lead_a_hook_to_nothing_on_the_host(delegate: Delegate) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
         let device = node.ext4();
         let outside = node.dir().subdir("outside");
         let target = node.stage(POD, "pv-1", &device, &[]);
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
-        let bundle = treacherous(bundle, &outside);
+        let bundle = with_links_out(bundle, &outside);
         let watcher = MountWatcher::start(device.path());
         let container = node.run(&bundle);
-        assert_eq!(places(&container, &device), [utf8(&outside)]);
+        assert_eq!(mountpoints(&container, &device), [utf8(&outside)]);
         let _ = container.sh("echo x > /data/file");
-        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "the host's own directory");
+        assert_eq!(fs::read_dir(&outside).unwrap().count(), 0, "files in the host's directory");
         watcher.assert_never_mounted();
         end([container]);
     }
 
-    /// In the image of a sandbox it is a directory that anybody may write.
-    fn nobody_but_root_may_write_where_volumes_are_mounted(delegate: Delegate) {
+    /// The sandbox's image has a directory of this name with another mode.
+    fn only_root_may_enter_the_directory_of_volumes(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         for mode in [0o777, 0o400] {
             let bundle = volume.sandbox_bundle(POD).write();
-            let there = bundle.rootfs().join(".crust");
-            fs::create_dir(&there).unwrap();
-            fs::set_permissions(&there, Permissions::from_mode(mode)).unwrap();
+            let directory = bundle.rootfs().join(".crust");
+            fs::create_dir(&directory).unwrap();
+            fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
             let sandbox = volume.run(&bundle);
             let seen = fs::metadata(inside(&sandbox, "/.crust")).unwrap();
             assert_eq!((seen.uid(), seen.mode() & 0o7777), (0, 0o700), "{mode:o}");
@@ -96,8 +96,8 @@ on_each_delegate! {
         }
     }
 
-    /// The delegate knows what it doesn't let anybody mount over.
-    fn a_volume_is_mounted_where_the_delegate_mounts_any_directory(delegate: Delegate) {
+    /// The delegate decides which mountpoints it refuses.
+    fn a_volume_may_be_mounted_wherever_a_directory_may(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         let ordinary = node.dir().subdir("ordinary");
