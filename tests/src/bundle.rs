@@ -260,7 +260,7 @@ impl Bundle {
             Some(u32::try_from(id).expect("an id"))
         };
         if let (Some(user), Some(group)) = (roots("uidMappings"), roots("gidMappings")) {
-            rootfs::give(&self.rootfs(), user, group);
+            rootfs::chown(&self.rootfs(), user, group);
         }
         // Mode 0711 as in containerd: other users may traverse the directory, not list it.
         fs::set_permissions(&self.path, fs::Permissions::from_mode(0o711)).expect("chmod 0711");

@@ -17,11 +17,14 @@ const MOUNT: &str = "/sys/fs/cgroup";
 pub fn scope(name: &str, delegate: Delegate) -> (String, String) {
     let slice = "runcrust_tests.slice";
     let scope = format!("/{slice}/runcrust-{name}.scope");
-    (format!("{slice}:runcrust:{name}"), within(&scope, delegate))
+    (
+        format!("{slice}:runcrust:{name}"),
+        container_group(&scope, delegate),
+    )
 }
 
 /// Returns the group of a scope's processes: crun makes a child group.
-pub(crate) fn within(scope: &str, delegate: Delegate) -> String {
+pub(crate) fn container_group(scope: &str, delegate: Delegate) -> String {
     match delegate {
         Delegate::Runc => scope.to_owned(),
         Delegate::Crun => format!("{scope}/container"),
@@ -35,7 +38,7 @@ pub(crate) fn is_unified() -> bool {
 
 /// Returns whether containerd must let systemd manage control groups: `RUNCRUST_TEST_CGROUPS=systemd`, on a machine
 /// with systemd as init.
-pub fn are_systemds() -> bool {
+pub fn is_managed_by_systemd() -> bool {
     match std::env::var("RUNCRUST_TEST_CGROUPS") {
         Ok(driver) if driver == "systemd" => true,
         Ok(driver) => {
@@ -46,9 +49,9 @@ pub fn are_systemds() -> bool {
 }
 
 /// Returns a new name for the parent cgroup of pods, which kubelet would create.
-pub(crate) fn parent() -> String {
+pub(crate) fn new_parent() -> String {
     let name = unique("pods");
-    if are_systemds() {
+    if is_managed_by_systemd() {
         // In a slice's name a dash separates levels.
         format!("/{}.slice", name.replace('-', "_"))
     } else {
@@ -56,7 +59,7 @@ pub(crate) fn parent() -> String {
     }
 }
 
-/// Removes a group whose name is from [`parent`], as [`kill_and_remove`] does.
+/// Removes a group whose name is from [`new_parent`], as [`kill_and_remove`] does.
 pub(crate) fn remove_parent(name: &str) -> Vec<String> {
     let errors = kill_and_remove(name);
     let unit = Path::new(name);
@@ -95,7 +98,7 @@ pub fn processes(name: &str) -> Vec<i32> {
 
 /// Returns whether the device rules of a process's group let another process in that group read a device.
 #[track_caller]
-pub fn lets_read(pid: i32, device: &Path) -> bool {
+pub fn allows_read(pid: i32, device: &Path) -> bool {
     let group = with_device_rules(pid);
     let script = "echo $$ > \"$1/cgroup.procs\" || exit 9
         exec dd if=\"$2\" of=/dev/null count=1";

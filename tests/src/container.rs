@@ -265,7 +265,7 @@ impl Container {
 pub fn end(containers: impl IntoIterator<Item = Container>) {
     for container in containers {
         container.end();
-        fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+        fs::remove_dir_all(container.bundle()).expect("remove a bundle");
     }
 }
 
@@ -292,7 +292,7 @@ pub fn kill_everything(containers: &[&Container]) {
 pub fn kill_and_remove_bundles(containers: &[&Container]) {
     kill_everything(containers);
     for container in containers {
-        fs::remove_dir_all(container.bundle()).expect("its bundle");
+        fs::remove_dir_all(container.bundle()).expect("remove a bundle");
     }
 }
 

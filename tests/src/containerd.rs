@@ -103,7 +103,7 @@ impl Containerd {
     pub fn start_from(configured: ContainerdConfig) -> Self {
         let ContainerdConfig { base, handlers } = configured;
         let socket = base.join("s");
-        let cgroup = cgroup::parent();
+        let cgroup = cgroup::new_parent();
         let daemon = Daemon::logging_to(&base.join("containerd.log"));
         let shims = Shims::new(socket.clone(), base.join("state"));
         let leftovers = Leftovers {

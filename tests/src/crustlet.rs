@@ -2,7 +2,7 @@
 
 mod metrics;
 mod objects;
-mod places;
+mod paths;
 mod waits;
 
 use std::fs;
@@ -185,9 +185,9 @@ impl Crustlet {
     /// Writes or replaces a file of manifests atomically.
     pub fn write(&self, name: &str, yaml: &str) {
         // Several threads may write at the same time.
-        let beside = self.manifests.with_file_name(format!("{name}.new"));
-        fs::write(&beside, yaml).expect("a manifest");
-        fs::rename(&beside, self.manifest(name)).expect("a manifest in its place");
+        let temporary = self.manifests.with_file_name(format!("{name}.new"));
+        fs::write(&temporary, yaml).expect("a manifest");
+        fs::rename(&temporary, self.manifest(name)).expect("rename of a manifest");
     }
 
     #[track_caller]
@@ -248,13 +248,13 @@ impl Drop for Crustlet {
     }
 }
 
-/// Returns the settings with those replaced that `anew` has under the same name (`--name=value`).
-fn overridden(settings: &[String], anew: &[&str]) -> Vec<String> {
+/// Returns the settings after replacing those that `replacements` has under the same name (`--name=value`).
+fn overridden(settings: &[String], replacements: &[&str]) -> Vec<String> {
     let name = |argument: &str| argument.split('=').next().map(str::to_owned);
-    let said: Vec<Option<String>> = anew.iter().map(|it| name(it)).collect();
-    let kept = settings.iter().filter(|it| !said.contains(&name(it)));
-    let anew = anew.iter().map(|&it| it.to_owned());
-    kept.cloned().chain(anew).collect()
+    let names: Vec<Option<String>> = replacements.iter().map(|it| name(it)).collect();
+    let kept = settings.iter().filter(|it| !names.contains(&name(it)));
+    let replacements = replacements.iter().map(|&it| it.to_owned());
+    kept.cloned().chain(replacements).collect()
 }
 
 /// Returns a loopback address that no other process's tests use, so that it stays free while the agent is restarted.
@@ -273,13 +273,13 @@ mod tests {
     #[test]
     fn an_argument_replaces_the_setting_of_its_name() {
         let settings = ["--csi=a=unix:///a", "--period=1"].map(str::to_owned);
-        let anew = ["--period=5", "--feature-gates=A=false,B=true"];
+        let replacements = ["--period=5", "--feature-gates=A=false,B=true"];
         let expected = [
             "--csi=a=unix:///a",
             "--period=5",
             "--feature-gates=A=false,B=true",
         ];
-        assert_eq!(overridden(&settings, &anew), expected);
+        assert_eq!(overridden(&settings, &replacements), expected);
         assert_eq!(overridden(&settings, &[]), settings);
     }
 

@@ -2,7 +2,7 @@
 
 mod calls;
 mod leftovers;
-mod places;
+mod paths;
 mod relay;
 mod volume;
 
@@ -15,8 +15,8 @@ use std::time::Duration;
 use crust_proto::csi::v1::{CreateVolumeRequest, VolumeCapability};
 use tonic::Status;
 
-pub use self::calls::{Call, CsiClient};
-use self::leftovers::put_away;
+pub use self::calls::{CsiClient, CsiRequest};
+use self::leftovers::remove_leftovers;
 pub use self::relay::CsiRelay;
 pub use self::volume::{CsiVolume, block, capability, create_request, filesystem, mount_of};
 use crate::cleanup::{Cleanup, OperationGuard};
@@ -87,7 +87,7 @@ impl Csi {
         Self {
             _cleanup: Cleanup::register(move || {
                 owned.0.kill();
-                put_away(&owned.1, &owned.2)
+                remove_leftovers(&owned.1, &owned.2)
             }),
             settings: settings.concat(),
             client,
@@ -101,8 +101,9 @@ impl Csi {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut settings = self.settings.clone();
         for argument in arguments.chunks(2) {
-            let is_it = |there: &String| there == argument[0] && argument[0] != "--without";
-            if let Some(at) = settings.iter().position(is_it) {
+            let is_replaced =
+                |setting: &String| setting == argument[0] && argument[0] != "--without";
+            if let Some(at) = settings.iter().position(is_replaced) {
                 settings.drain(at..at + 2);
             }
         }
@@ -159,7 +160,10 @@ impl Csi {
     #[track_caller]
     pub fn simulate_reboot(&self) {
         self.kill();
-        assert_eq!(put_away(&self.kubelet, &self.data), Vec::<String>::new());
+        assert_eq!(
+            remove_leftovers(&self.kubelet, &self.data),
+            Vec::<String>::new()
+        );
     }
 
     /// Stops the driver with SIGTERM and returns its exit status.
@@ -196,23 +200,23 @@ impl Csi {
         &self.client
     }
 
-    pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
+    pub fn call<C: CsiRequest>(&self, call: C) -> Result<C::Response, Status> {
         self.client.call(call)
     }
 
     /// Makes a call that must succeed, and returns the response.
     #[track_caller]
-    pub fn call_ok<C: Call>(&self, call: C) -> C::Answer {
+    pub fn call_ok<C: CsiRequest>(&self, call: C) -> C::Response {
         self.call(call)
             .unwrap_or_else(|status| panic!("{}: {status}", C::NAME))
     }
 
     /// Makes two calls at the same time.
-    pub fn call_both<A: Call, B: Call>(
+    pub fn call_both<A: CsiRequest, B: CsiRequest>(
         &self,
         one: A,
         other: B,
-    ) -> (Result<A::Answer, Status>, Result<B::Answer, Status>) {
+    ) -> (Result<A::Response, Status>, Result<B::Response, Status>) {
         self.client.call_both(one, other)
     }
 

@@ -70,7 +70,7 @@ impl Daemon {
             ended = self.ended();
             ended.is_some()
         });
-        ended.expect("it has ended")
+        ended.expect("the daemon has ended")
     }
 
     pub(crate) fn kill(&self) {

@@ -59,7 +59,7 @@ impl Docker {
         assert!(!others.exists(), "dockerd would use {}", others.display());
         // The path is short because a socket's path is limited.
         let files = Files::below(dir.subdir("d"));
-        let cgroup = cgroup::parent();
+        let cgroup = cgroup::new_parent();
         files.configure(&cgroup, runtimes, settings);
         let (socket, state) = files.containerd();
         let shims = Shims::new(socket, state);

@@ -20,10 +20,10 @@ pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
     let arguments = [&["gc", "--json"], flags].concat();
     let run = node.handler().crust(&arguments).success();
     assert_eq!(run.stderr, "", "{run}");
-    let mut said: Value =
+    let mut output: Value =
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
-    assert_eq!(said["dry_run"], flags.contains(&"--dry-run"), "{run}");
-    let mut list = |key: &str| match said[key].take() {
+    assert_eq!(output["dry_run"], flags.contains(&"--dry-run"), "{run}");
+    let mut list = |key: &str| match output[key].take() {
         Value::Array(list) => list,
         other => panic!("{key} is {other}"),
     };
@@ -36,8 +36,8 @@ pub fn gc(node: &Node, flags: &[&str]) -> GcReport {
 /// Takes snapshots of all directories of runcrust on a node.
 pub fn snapshots(node: &Node) -> Vec<Snapshot> {
     let roots = [node.handler().crust_root(), node.handler().state_dir()];
-    let there = roots.iter().filter(|root| root.exists());
-    there.map(|root| Snapshot::take(root)).collect()
+    let existing = roots.iter().filter(|root| root.exists());
+    existing.map(|root| Snapshot::take(root)).collect()
 }
 
 /// Runs `gc` after a dry run. Checks that the dry run reports the same and changes nothing, and that a second `gc`
@@ -45,20 +45,20 @@ pub fn snapshots(node: &Node) -> Vec<Snapshot> {
 #[track_caller]
 pub fn collect(node: &Node) -> GcReport {
     let before = snapshots(node);
-    let would = gc(node, &["--dry-run"]);
+    let planned = gc(node, &["--dry-run"]);
     for (now, before) in snapshots(node).iter().zip(&before) {
         now.assert_is(before);
     }
-    let did = gc(node, &[]);
-    assert_eq!(did, would);
-    let again = gc(node, &[]);
-    assert_eq!((again.removed, &again.left), (Vec::new(), &did.left));
-    did
+    let done = gc(node, &[]);
+    assert_eq!(done, planned);
+    let second = gc(node, &[]);
+    assert_eq!((second.removed, &second.left), (Vec::new(), &done.left));
+    done
 }
 
 /// Checks with a dry run that `gc` would keep nothing as unknown.
 #[track_caller]
 pub fn assert_nothing_unknown(node: &Node) {
-    let said = gc(node, &["--dry-run"]);
-    assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
+    let report = gc(node, &["--dry-run"]);
+    assert_eq!(report.left, <[Value; 0]>::default(), "{report:?}");
 }

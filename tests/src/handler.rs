@@ -204,9 +204,9 @@ fn home() -> (String, PathBuf, Cleanup) {
 }
 
 fn replace(program: &Path, at: &Path) {
-    let beside = at.with_extension("new");
-    fs::copy(program, &beside).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
-    fs::rename(&beside, at).expect("a program in another's place");
+    let temporary = at.with_extension("new");
+    fs::copy(program, &temporary).unwrap_or_else(|error| panic!("{}: {error}", program.display()));
+    fs::rename(&temporary, at).expect("rename of a program");
 }
 
 /// Returns the path of a built program, from `RUNCRUST_BIN_DIR` or the workspace's release build. Panics if it does not

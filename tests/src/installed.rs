@@ -116,7 +116,7 @@ impl InstalledPod {
     pub fn scope(&self, container: &str) -> String {
         let pods = format!("/kubepods.slice/{}", slice(&self.uid));
         let scope = format!("{pods}/cri-containerd-{container}.scope");
-        cgroup::within(&scope, self.delegate)
+        cgroup::container_group(&scope, self.delegate)
     }
 
     /// Returns the config that kubelet makes with the systemd cgroup driver.

@@ -80,7 +80,7 @@ impl LoopDevice {
         let owned = (path.clone(), behind);
         Self {
             number: Device::of(&path).number().to_owned(),
-            _cleanup: Cleanup::register(move || put_away(&owned.0, &owned.1)),
+            _cleanup: Cleanup::register(move || detach_and_wait(&owned.0, &owned.1)),
             fstype: volume::type_on(&path).unwrap_or("ext4"),
             path,
             file: file.to_owned(),
@@ -235,7 +235,7 @@ fn losetup_detach(device: &Path) -> Run {
 
 /// Detaches a device and waits for it, because a device in use is only detached when its last user ends. By then
 /// another test may have its number, so the backing file is compared.
-pub(crate) fn put_away(device: &Path, file: &Path) -> Vec<String> {
+pub(crate) fn detach_and_wait(device: &Path, file: &Path) -> Vec<String> {
     let is_ours = || backing_file(device).is_some_and(|behind| behind == file);
     if !is_ours() {
         return Vec::new();
@@ -252,8 +252,8 @@ pub(crate) fn on_files_below(directory: &Path) -> Vec<(PathBuf, PathBuf)> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let devices = devices.map(|entry| Path::new("/dev").join(entry.file_name()));
     let attached = devices.filter_map(|device| Some((backing_file(&device)?, device)));
-    let of_it = attached.filter(|(file, _)| file.starts_with(directory));
-    of_it.map(|(file, device)| (device, file)).collect()
+    let attached = attached.filter(|(file, _)| file.starts_with(directory));
+    attached.map(|(file, device)| (device, file)).collect()
 }
 
 fn backing_file(device: &Path) -> Option<PathBuf> {

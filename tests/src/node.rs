@@ -127,7 +127,7 @@ impl Node {
 
     /// Makes a device with an empty file system of the smallest size.
     pub fn formatted(&self, fstype: &'static str) -> LoopDevice {
-        LoopDevice::formatted(&self.dir, fstype, volume::smallest(fstype))
+        LoopDevice::formatted(&self.dir, fstype, volume::min_size_mib(fstype))
     }
 
     /// Creates a volume's target path as an empty directory, as kubelet does before it publishes.

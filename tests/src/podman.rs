@@ -115,7 +115,7 @@ impl Podman {
     fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
         let root = self.called.base.join("rootfs").join(name);
         rootfs::make(&root);
-        rootfs::give(&root, owner, owner);
+        rootfs::chown(&root, owner, owner);
         root
     }
 }

@@ -127,10 +127,10 @@ impl Testbed {
     /// Returns the ids of a pod's running sandboxes.
     pub fn sandboxes(&self, pod: &Pod) -> Vec<String> {
         let pods = self.cri().pods().expect("ListPodSandbox").into_iter();
-        let is_it = |uid: &str| uid == pod.uid();
+        let matches = |uid: &str| uid == pod.uid();
         let of_it = pods.filter(|it| {
             it.state() == PodSandboxState::SandboxReady
-                && it.metadata.as_ref().is_some_and(|it| is_it(&it.uid))
+                && it.metadata.as_ref().is_some_and(|it| matches(&it.uid))
         });
         of_it.map(|it| it.id).collect()
     }
@@ -145,9 +145,9 @@ impl Testbed {
     /// Returns the id of a pod's running container with this name.
     #[track_caller]
     pub fn container_named(&self, pod: &Pod, name: &str) -> String {
-        let is_it = |it: &Container| it.metadata.as_ref().is_some_and(|it| it.name == name);
+        let matches = |it: &Container| it.metadata.as_ref().is_some_and(|it| it.name == name);
         let mut running = self.running_containers(pod).into_iter();
-        let found = running.find(is_it);
+        let found = running.find(matches);
         let none = || panic!("pod {} has no container {name}", pod.name());
         found.unwrap_or_else(none).id
     }

@@ -81,7 +81,7 @@ fn unmount(at: &Path) -> nix::Result<()> {
 }
 
 /// Returns the smallest size in MiB that mkfs accepts by default for this type.
-pub fn smallest(fstype: &str) -> u64 {
+pub fn min_size_mib(fstype: &str) -> u64 {
     match fstype {
         "xfs" => 300,
         "btrfs" => 128,

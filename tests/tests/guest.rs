@@ -124,7 +124,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let (disk, target) = staged(&node, "ext4");
         let sandbox = node.sandbox(POD);
-        assert!(!cgroup::lets_read(sandbox.pid(), disk.path()));
+        assert!(!cgroup::allows_read(sandbox.pid(), disk.path()));
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
         let app = node.run(&bundle.write());
         let (major, minor) = disk.number().split_once(':').unwrap();

@@ -102,13 +102,13 @@ fn cri(delegate: Delegate, versions: Versions) {
     containerd.restart();
     cri.stop(&stays).unwrap();
     cri.remove(&stays).unwrap();
-    pod.end_with(&node, &[&target]);
+    pod.end_and_unstage(&node, &[&target]);
     assert!(device.is_free());
     // And the next pod.
     let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
     let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
     assert_eq!(cri.sh(&pod.app("one", &target), "cat /data/file"), "hello");
-    pod.end_with(&node, &[&target]);
+    pod.end_and_unstage(&node, &[&target]);
 }
 
 /// `crust_ops` of whichever version, over one node's volumes.

@@ -43,7 +43,7 @@ pub(crate) fn make(root: &Path) {
 }
 
 /// Gives the directories to a user and group, so that a runtime can create mount points as root of a user namespace.
-pub(crate) fn give(root: &Path, user: u32, group: u32) {
+pub(crate) fn chown(root: &Path, user: u32, group: u32) {
     lchown(root, Some(user), Some(group)).expect("chown a rootfs");
     for directory in DIRECTORIES {
         lchown(root.join(directory), Some(user), Some(group)).expect("chown in a rootfs");

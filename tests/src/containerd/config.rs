@@ -78,7 +78,7 @@ default_runtime_name = {first:?}
              \n[{section}.options]\nBinaryName = {:?}\nRoot = {:?}\nSystemdCgroup = {}\n",
             handler.runtime.program(),
             handler.root,
-            cgroup::are_systemds(),
+            cgroup::is_managed_by_systemd(),
         )
         .expect("writing to a string");
     }

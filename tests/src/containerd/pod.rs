@@ -114,7 +114,7 @@ impl<'a> CriPod<'a> {
 
     /// Ends the node's last pod, unstages its volumes, and checks that nothing is left.
     #[track_caller]
-    pub fn end_with(&self, node: &Node, volumes: &[&Path]) {
+    pub fn end_and_unstage(&self, node: &Node, volumes: &[&Path]) {
         self.end();
         node.unstage_all(volumes);
     }

@@ -49,12 +49,12 @@ impl Shims {
 
     /// Kills the shims. Returns an error if one does not end.
     pub(crate) fn kill(&self) -> Option<String> {
-        let gone = holds_within(Duration::from_secs(10), || {
+        let ended = holds_within(Duration::from_secs(10), || {
             let shims = self.running();
             shims.iter().copied().for_each(process::kill_now);
             shims.is_empty()
         });
-        (!gone).then(|| format!("shims {:?} did not end after SIGKILL", self.running()))
+        (!ended).then(|| format!("shims {:?} did not end after SIGKILL", self.running()))
     }
 }
 

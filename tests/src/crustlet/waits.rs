@@ -64,10 +64,10 @@ impl Crustlet {
     /// Returns the last event about an object whose message contains `part`.
     #[track_caller]
     pub fn last_event(&self, object: &str, reason: &str, part: &str) -> Option<Event> {
-        let is_it = |event: &Event| {
+        let matches = |event: &Event| {
             event.object == object && event.reason == reason && event.message.contains(part)
         };
-        self.events().into_iter().rfind(is_it)
+        self.events().into_iter().rfind(matches)
     }
 
     /// Waits until `holds` returns true for the volume with this handle.

@@ -34,25 +34,25 @@ use crate::grpc;
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A request to a CSI driver.
-pub trait Call: Clone + Debug + Send + Sync + 'static {
+pub trait CsiRequest: Clone + Debug + Send + Sync + 'static {
     /// The name of the request's message.
     const NAME: &'static str;
 
-    type Answer: Debug + Send + 'static;
+    type Response: Debug + Send + 'static;
 
     /// Sends the request over a channel.
     fn on(
         self,
         channel: Channel,
-    ) -> impl Future<Output = Result<Response<Self::Answer>, Status>> + Send;
+    ) -> impl Future<Output = Result<Response<Self::Response>, Status>> + Send;
 }
 
 macro_rules! calls {
     ($($client:ident $method:ident $request:ident $answer:ident),+ $(,)?) => {$(
-        impl Call for $request {
+        impl CsiRequest for $request {
             const NAME: &'static str = stringify!($request);
 
-            type Answer = $answer;
+            type Response = $answer;
 
             async fn on(self, channel: Channel) -> Result<Response<$answer>, Status> {
                 $client::new(channel).$method(self).await
@@ -108,37 +108,37 @@ impl CsiClient {
     }
 
     /// Makes one call.
-    pub fn call<C: Call>(&self, call: C) -> Result<C::Answer, Status> {
+    pub fn call<C: CsiRequest>(&self, call: C) -> Result<C::Response, Status> {
         let channel = self.channel();
-        grpc::answer(self.runtime.block_on(call.on(channel)))
+        grpc::into_result(self.runtime.block_on(call.on(channel)))
     }
 
     /// Makes two calls at the same time, on separate connections.
-    pub fn call_both<A: Call, B: Call>(
+    pub fn call_both<A: CsiRequest, B: CsiRequest>(
         &self,
         one: A,
         other: B,
-    ) -> (Result<A::Answer, Status>, Result<B::Answer, Status>) {
+    ) -> (Result<A::Response, Status>, Result<B::Response, Status>) {
         let calls = (one.on(self.channel()), other.on(self.channel()));
         let (one, other) = self
             .runtime
             .block_on(async { tokio::join!(calls.0, calls.1) });
-        (grpc::answer(one), grpc::answer(other))
+        (grpc::into_result(one), grpc::into_result(other))
     }
 
     /// Makes the same call `times` times concurrently, on one connection.
-    pub fn call_concurrently<C: Call>(
+    pub fn call_concurrently<C: CsiRequest>(
         &self,
         call: &C,
         times: usize,
-    ) -> Vec<Result<C::Answer, Status>> {
+    ) -> Vec<Result<C::Response, Status>> {
         let channel = self.channel();
         let calls = (0..times).map(|_| tokio::spawn(call.clone().on(channel.clone())));
         self.runtime.block_on(async {
             let mut answers = Vec::new();
             for call in calls.collect::<Vec<_>>() {
                 let answer = call.await.expect("a client");
-                answers.push(grpc::answer(answer));
+                answers.push(grpc::into_result(answer));
             }
             answers
         })

@@ -21,7 +21,7 @@ use crust_proto::csi::v1::{
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use super::calls::{CALL_TIMEOUT, Call};
+use super::calls::{CALL_TIMEOUT, CsiRequest};
 use crate::grpc;
 use crate::relay::{Faults, Moment, RelayServer};
 
@@ -56,7 +56,7 @@ impl CsiRelay {
     }
 
     /// Returns all requests of this type, oldest first.
-    pub fn requests<C: Call>(&self) -> Vec<C> {
+    pub fn requests<C: CsiRequest>(&self) -> Vec<C> {
         let state = self.shared.state();
         let requests = state.heard.iter();
         requests
@@ -84,12 +84,12 @@ impl CsiRelay {
     }
 
     /// Answers requests of this type with an error, without forwarding them, until [`Self::clear_faults`].
-    pub fn refuse<C: Call>(&self, status: Status) {
+    pub fn refuse<C: CsiRequest>(&self, status: Status) {
         self.shared.faults.refuse(Some(C::NAME), status);
     }
 
     /// Holds requests of this type until [`Self::clear_faults`]. A request that is held at the other moment continues.
-    pub fn hold<C: Call>(&self, moment: Moment) {
+    pub fn hold<C: CsiRequest>(&self, moment: Moment) {
         self.shared.faults.hold(C::NAME, moment);
     }
 
@@ -148,7 +148,10 @@ impl Shared {
 struct RelayService(Arc<Shared>);
 
 impl RelayService {
-    async fn forward<C: Call>(&self, request: Request<C>) -> Result<Response<C::Answer>, Status> {
+    async fn forward<C: CsiRequest>(
+        &self,
+        request: Request<C>,
+    ) -> Result<Response<C::Response>, Status> {
         let request = request.into_inner();
         let shared = &self.0;
         let heard: Box<dyn Any + Send> = Box::new(request.clone());
@@ -159,7 +162,7 @@ impl RelayService {
         shared.faults.pass(C::NAME, Moment::Before).await;
         // A new connection for each call, because the driver may have been replaced.
         let channel = grpc::channel(&shared.driver, CALL_TIMEOUT);
-        let mut answer = grpc::answer(request.on(channel).await);
+        let mut answer = grpc::into_result(request.on(channel).await);
         if let Ok(answer) = &mut answer {
             shared.claim(answer);
         }
@@ -175,7 +178,7 @@ macro_rules! forward_calls {
             async fn $method(
                 &self,
                 request: Request<$request>,
-            ) -> Result<Response<<$request as Call>::Answer>, Status> {
+            ) -> Result<Response<<$request as CsiRequest>::Response>, Status> {
                 self.forward(request).await
             }
         )+}

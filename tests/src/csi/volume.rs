@@ -13,7 +13,7 @@ use crust_proto::csi::v1::{
 };
 
 use crate::node::utf8;
-use crate::volume::smallest;
+use crate::volume::min_size_mib;
 
 /// A created volume.
 #[derive(Debug, Clone)]
@@ -124,7 +124,7 @@ impl CsiVolume {
 /// Makes a `CreateVolume` request for the smallest size that the capability's file system can have.
 pub fn create_request(name: &str, capability: VolumeCapability) -> CreateVolumeRequest {
     let mebibytes = match &capability.access_type {
-        Some(AccessType::Mount(mount)) => smallest(&mount.fs_type),
+        Some(AccessType::Mount(mount)) => min_size_mib(&mount.fs_type),
         _ => 4,
     };
     CreateVolumeRequest {

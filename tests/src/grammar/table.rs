@@ -89,13 +89,13 @@ pub fn text(
     let mut outcomes = delegate_outcomes.iter().zip(runcrust_outcomes);
     for section in sections {
         let _ = write!(text, "\n# {}\n", section.title);
-        for (row, (theirs, ours)) in section.rows.iter().zip(&mut outcomes) {
-            let ours = if ours == theirs {
+        for (row, (delegate, runcrust)) in section.rows.iter().zip(&mut outcomes) {
+            let runcrust = if runcrust == delegate {
                 String::new()
             } else {
-                format!(" | {ours}")
+                format!(" | {runcrust}")
             };
-            let _ = writeln!(text, "{} | {theirs}{ours}", quoted(row));
+            let _ = writeln!(text, "{} | {delegate}{runcrust}", quoted(row));
         }
     }
     text

@@ -65,7 +65,7 @@ impl Clients {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let client = RuntimeClient::new(self.channel(&self.socket));
-        grpc::answer(self.block_on(work(client)))
+        grpc::into_result(self.block_on(work(client)))
     }
 
     /// Makes a call of the CRUST interface.
@@ -74,7 +74,7 @@ impl Clients {
         F: Future<Output = Result<Response<T>, Status>>,
     {
         let client = StorageClient::new(self.channel(&self.crust_socket));
-        grpc::answer(self.block_on(work(client)))
+        grpc::into_result(self.block_on(work(client)))
     }
 
     pub fn stage(&self, request: RuntimeStageVolumeRequest) -> Result<(), Status> {

@@ -244,10 +244,10 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         *nth += 1;
         let step = Step::new(program, call, *nth);
         if (self.wanted)(&step) {
-            let own = program == SERVER;
+            let is_server = program == SERVER;
             let server = self.server.into_iter();
             // The server is killed first, so that it does not see how its program ends.
-            for victim in server.chain((self.server.is_none() || !own).then_some(pid)) {
+            for victim in server.chain((self.server.is_none() || !is_server).then_some(pid)) {
                 kill(victim, Signal::SIGKILL).expect("the process is stopped");
             }
             self.killed = true;
@@ -321,8 +321,8 @@ impl Watchdog {
     fn over(root: Pid) -> Self {
         let (ended, wait) = mpsc::channel();
         let watch = move || {
-            let late = Err(mpsc::RecvTimeoutError::Timeout);
-            (wait.recv_timeout(scaled_timeout(TRACE_TIMEOUT)) == late).then(|| {
+            let timed_out = Err(mpsc::RecvTimeoutError::Timeout);
+            (wait.recv_timeout(scaled_timeout(TRACE_TIMEOUT)) == timed_out).then(|| {
                 let hang = process::tree(root.as_raw()).join("\n");
                 let _ = kill(root, Signal::SIGKILL);
                 hang
@@ -334,7 +334,7 @@ impl Watchdog {
     #[track_caller]
     fn stop(self) {
         let _ = self.0.send(());
-        let hang = self.1.join().expect("it only waits");
+        let hang = self.1.join().expect("the watchdog does not panic");
         if let Some(hang) = hang {
             panic!("a traced command does not end:\n{hang}");
         }

@@ -117,7 +117,7 @@ impl Attack {
         let null = format!("{dev}/null");
         assert_eq!(self.attacker.sh(&format!("ls {null}")), null);
         let nodes = self.attacker.sh(&format!("find {dev} -type b"));
-        let is_allowed = cgroup::lets_read(self.sandbox.pid(), self.device.path());
+        let is_allowed = cgroup::allows_read(self.sandbox.pid(), self.device.path());
         assert_eq!(
             (nodes.as_str(), is_allowed),
             ("", false),
@@ -154,7 +154,7 @@ on_each_delegate! {
             // A hook does not create mountpoints.
             std::fs::create_dir(bundle.rootfs().join("data")).unwrap();
             let app = node.run(&bundle);
-            assert!(cgroup::lets_read(app.pid(), device.path()), "{setting}");
+            assert!(cgroup::allows_read(app.pid(), device.path()), "{setting}");
             assert_ne!(app.sh("find /dev -type b"), "", "{setting}");
             Attack { attacker: app, pid: 1, sandbox, device, _others: vec![] }.assert_fails();
         }

@@ -48,7 +48,7 @@ on_each_delegate! {
         pod.end();
         scene.device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         let _ = other.start(&app.attempt(1));
-        other.end_with(&scene.node, &[&scene.target, &theirs]);
+        other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
     }
 
     fn an_xfs_clone_runs_beside_its_original(delegate: Delegate) {
@@ -65,7 +65,7 @@ on_each_delegate! {
         assert_eq!(scene.cri().sh(&two, "cat /data/file; echo own > /data/own"), "both");
         assert_eq!(scene.cri().sh(&one, "cat /data/file; ls /data/own 2>/dev/null || echo none"), "both\nnone");
         pod.end();
-        other.end_with(&scene.node, &[&scene.target, &theirs]);
+        other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
         assert!(scene.device.is_free() && clone.is_free());
     }
 
@@ -84,7 +84,7 @@ on_each_delegate! {
         pod.end();
         scene.device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         let _ = other.start(&app.attempt(1));
-        other.end_with(&scene.node, &[&scene.target, &theirs]);
+        other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
     }
 
     fn growth_requested_before_the_pod_is_done_when_it_runs(delegate: Delegate) {

@@ -83,7 +83,7 @@ fn on_a_late_volume(
     check(&node, &pod, &target, &device);
     let one = pod.app("works", &target);
     let _ = pod.cri().sh(&one, "echo x > /data/file");
-    pod.end_with(&node, &[&target]);
+    pod.end_and_unstage(&node, &[&target]);
     assert!(device.is_free());
 }
 
@@ -147,7 +147,7 @@ on_each_delegate! {
             assert_refused(&volume, &pod, &app, &[path]);
         }
         let _ = pod.app("two", &volume.target.join("inside"));
-        pod.end_with(&volume, &[&volume.target]);
+        pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
     fn of_another_pod_on_the_device(delegate: Delegate) {
@@ -171,7 +171,7 @@ on_each_delegate! {
             other.end();
             let one = pod.start(&app.attempt(1));
             assert_eq!(pod.cri().sh(&one, "cat /data/file"), "on");
-            pod.end_with(&node, &[&theirs, &mine]);
+            pod.end_and_unstage(&node, &[&theirs, &mine]);
         }
     }
 
@@ -182,7 +182,7 @@ on_each_delegate! {
         let thief = pod.with("thief", &volume.target);
         assert_refused(&volume, &pod, &thief, &["its target path is of pod", POD, OTHER_POD]);
         assert!(volume.device.is_free());
-        pod.end_with(&volume, &[&volume.target]);
+        pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
     /// The host's directory, which a container would get instead, stays empty.
@@ -206,7 +206,7 @@ on_each_delegate! {
         fs::rename(&given, node.entry(&target)).unwrap();
         fs::rename(&aside, &resolved).unwrap();
         let _ = pod.app("two", &target);
-        pod.end_with(&node, &[&target]);
+        pod.end_and_unstage(&node, &[&target]);
     }
 
     /// What runs is left alone, and the next sandbox is known again.

@@ -28,7 +28,7 @@ on_each_delegate! {
         let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, "echo x > /data/file; cat /data/file"), "x");
-        pod.end_with(&node, &[&target]);
+        pod.end_and_unstage(&node, &[&target]);
     }
 
     fn a_volume_is_published_to_a_pod_that_runs(delegate: Delegate) {
@@ -43,7 +43,7 @@ on_each_delegate! {
         assert!(!device.mounts_of(pod.pid()).is_empty(), "it is there before any container");
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, "stat -c '%g %a' /data"), "2000 2775");
-        pod.end_with(&node, &[&target]);
+        pod.end_and_unstage(&node, &[&target]);
         assert!(device.is_free());
     }
 

@@ -63,7 +63,7 @@ on_each_delegate! {
             let _ = cri.sh(&app, "for at in data more scratch; do echo line >> /$at/file; done");
         }
         assert_eq!(fs::read_to_string(scratch.join("file")).unwrap(), "line\nline\n");
-        pod.end_with(&node, &[&first, &second]);
+        pod.end_and_unstage(&node, &[&first, &second]);
         assert!(small.is_free() && large.is_free());
     }
 
@@ -106,7 +106,7 @@ on_each_delegate! {
         assert_eq!(mounted, volume.device.number());
         let config = fs::read_to_string(containerd.bundle(&one).join("config.json")).unwrap();
         assert!(config.contains("/run/attach/"), "{config}");
-        pod.end_with(&volume, &[&volume.target]);
+        pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
     fn a_pod_without_deferred_volumes_is_left_alone(delegate: Delegate) {

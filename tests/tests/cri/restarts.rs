@@ -72,7 +72,7 @@ on_each_delegate! {
             let one = next.app("one", &target);
             assert_eq!(cri.sh(&one, look), second, "{policy}: the sandbox is another");
             let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
-            next.end_with(&node, &[&target]);
+            next.end_and_unstage(&node, &[&target]);
         }
         // The root's group is another one.
         let options = ["--fs-group", "3000", "--fs-group-change-policy", "OnRootMismatch"];
@@ -80,7 +80,7 @@ on_each_delegate! {
         let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(9));
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, look), "3000:660");
-        pod.end_with(&node, &[&target]);
+        pod.end_and_unstage(&node, &[&target]);
     }
 
     fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {

@@ -65,7 +65,7 @@ impl Scene {
     /// Ends the pod and unstages its volume: nothing is left.
     #[track_caller]
     pub(crate) fn end(&self, pod: &CriPod<'_>) {
-        pod.end_with(&self.node, &[&self.target]);
+        pod.end_and_unstage(&self.node, &[&self.target]);
         assert!(self.device.is_free());
     }
 }

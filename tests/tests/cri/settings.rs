@@ -63,7 +63,7 @@ on_each_delegate! {
         pod.end();
         let one = other.start(&app.attempt(1));
         assert_eq!(scene.cri().sh(&one, "cat /data/file"), "on");
-        other.end_with(&scene.node, &[&scene.target, &theirs]);
+        other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
     }
 
     fn what_is_not_staged_is_the_hosts_directory(delegate: Delegate) {
@@ -74,7 +74,7 @@ on_each_delegate! {
         let one = pod.app("one", &target);
         let _ = containerd.cri().sh(&one, "echo x > /data/file");
         assert_eq!(fs::read_to_string(target.join("file")).unwrap(), "x\n");
-        pod.end_with(&node, &[]);
+        pod.end_and_unstage(&node, &[]);
     }
 
     fn default_options_are_every_volumes_but_for_its_own(delegate: Delegate) {

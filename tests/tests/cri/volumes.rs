@@ -35,7 +35,7 @@ on_each_delegate! {
         assert_eq!(cri.sh(&one, "cat /deep/er/app.conf /data/new/and/deep/file"), "mine\nmore\nnew");
         assert_eq!(cri.sh(&one, "stat -c '%g %a' /new"), "2000 2775", "as the volume's root");
         assert_eq!(cri.sh(&one, "echo x 2>/dev/null >> /deep/er/app.conf || echo refused"), "refused");
-        pod.end_with(&volume, &[&volume.target]);
+        pod.end_and_unstage(&volume, &[&volume.target]);
         let on_host = fs::read_dir(volume.target.join("new/and/deep")).unwrap().count();
         assert_eq!(on_host, 0, "containerd's directories are empty");
         let read = |root: &std::path::Path| fs::read_to_string(root.join("etc/app.conf")).unwrap();
@@ -70,7 +70,7 @@ on_each_delegate! {
             let group = cri.sh(&one, &format!("stat -c %g {at}"));
             assert_eq!(group, "0", "fsGroup writes nothing there");
         }
-        pod.end_with(&node, &[&first, &second, &third]);
+        pod.end_and_unstage(&node, &[&first, &second, &third]);
     }
 
     fn the_group_is_what_lets_a_user_write(delegate: Delegate) {
@@ -99,7 +99,7 @@ on_each_delegate! {
         let _ = node.unstage(&mine).success();
         assert!(!device.is_free());
         assert_eq!(cri.sh(&two, "echo on >> /data/file; cat /data/file"), "from a\non");
-        b.end_with(&node, &[&theirs]);
+        b.end_and_unstage(&node, &[&theirs]);
         assert!(device.is_free());
     }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use runcrust_tests::csi::{Call, CsiClient, create_request, filesystem};
+use runcrust_tests::csi::{CsiClient, CsiRequest, create_request, filesystem};
 use runcrust_tests::host::mounts_below;
 use tonic::{Code, Status};
 
@@ -25,7 +25,7 @@ fn assert_others_aborted<T: std::fmt::Debug>(answers: Vec<Result<T, Status>>) ->
     succeeded
 }
 
-fn at_once<C: Call>(scene: &Scene, call: &C) -> Vec<C::Answer> {
+fn at_once<C: CsiRequest>(scene: &Scene, call: &C) -> Vec<C::Response> {
     assert_others_aborted(scene.client().call_concurrently(call, CALLS))
 }
 

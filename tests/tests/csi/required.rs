@@ -2,7 +2,7 @@
 
 use crust_proto::csi::v1::volume_capability::AccessMode;
 use crust_proto::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest, VolumeCapability};
-use runcrust_tests::csi::{Call, create_request, filesystem};
+use runcrust_tests::csi::{CsiRequest, create_request, filesystem};
 use tonic::Code;
 
 use crate::expect_error;
@@ -13,7 +13,7 @@ type Case<C> = (&'static str, fn(&mut C));
 
 /// Asserts that a call is refused in each of the cases, and accepted with the whole request.
 #[track_caller]
-fn assert_each_is_required<C: Call>(scene: &Scene, whole: C, cases: &[Case<C>]) {
+fn assert_each_is_required<C: CsiRequest>(scene: &Scene, whole: C, cases: &[Case<C>]) {
     for (field, spoil) in cases {
         let mut request = whole.clone();
         spoil(&mut request);

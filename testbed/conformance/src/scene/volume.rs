@@ -22,7 +22,7 @@ impl Volume {
     pub(crate) fn new(dir: &TestDir, fstype: &'static str) -> Self {
         let size = match fstype {
             "ext4" => EXT4_MEBIBYTES,
-            other => volume::smallest(other),
+            other => volume::min_size_mib(other),
         };
         let device = LoopDevice::formatted(dir, fstype, size);
         let mark = format!("the volume on {}", device.file().display());

@@ -10,9 +10,9 @@ fn main() {
         let sections = grammar::sections(delegate, Extent::Table);
         let rows = sections.iter().flat_map(|section| section.rows.clone());
         let rows: Vec<Vec<String>> = rows.collect();
-        let theirs = grammar::observe_delegate(delegate, &rows);
-        let ours = grammar::observe_runcrust(delegate, &rows);
-        let text = grammar::text(delegate, &sections, &theirs, &ours);
+        let delegate_outcomes = grammar::observe_delegate(delegate, &rows);
+        let runcrust_outcomes = grammar::observe_runcrust(delegate, &rows);
+        let text = grammar::text(delegate, &sections, &delegate_outcomes, &runcrust_outcomes);
         fs::write(grammar::path(delegate), text).expect("write a table");
         println!("{}: {} rows", grammar::version(delegate), rows.len());
     }

@@ -5,7 +5,7 @@ mod deferred;
 use std::path::PathBuf;
 
 use crust_proto::csi::v1::VolumeCapability;
-use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, create_request, filesystem};
+use runcrust_tests::csi::{CsiClient, CsiRequest, CsiVolume, block, create_request, filesystem};
 use tonic::Status;
 
 use super::{CrashCase, kill_at_each_step};
@@ -15,7 +15,7 @@ pub(super) fn ext4() -> VolumeCapability {
     filesystem("ext4")
 }
 
-pub(super) fn call<C: Call>(client: &CsiClient, call: C) -> Result<(), Status> {
+pub(super) fn call<C: CsiRequest>(client: &CsiClient, call: C) -> Result<(), Status> {
     client.call(call).map(drop)
 }
 

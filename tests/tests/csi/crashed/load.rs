@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 
-use runcrust_tests::csi::{Call, CsiClient, CsiVolume, block, filesystem};
+use runcrust_tests::csi::{CsiClient, CsiRequest, CsiVolume, block, filesystem};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::random::{Random, seed};
 use runcrust_tests::{holds_within, wait_until};
@@ -32,7 +32,7 @@ struct Orchestrator<'s> {
 
 impl Orchestrator<'_> {
     /// Repeats a call until it succeeds. It may only fail because the driver ended or another call is running.
-    fn until_done<C: Call>(&self, call: &C) {
+    fn until_done<C: CsiRequest>(&self, call: &C) {
         let mut last = None;
         let done = holds_within(WAIT_TIMEOUT, || {
             let Err(status) = self.client.call(call.clone()) else {

@@ -7,7 +7,7 @@ use crust_proto::csi::v1::{
     NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest,
 };
 use runcrust_tests::crustlet::Metrics;
-use runcrust_tests::csi::Call;
+use runcrust_tests::csi::CsiRequest;
 use runcrust_tests::{process, wait_until};
 
 use super::lane::Lane;
@@ -112,7 +112,7 @@ impl Site {
 
     /// So often the driver was called and has done it; it has heard of all that the agent has counted.
     #[track_caller]
-    fn calls<C: Call>(&self, metrics: &Metrics, service: &str) -> f64 {
+    fn calls<C: CsiRequest>(&self, metrics: &Metrics, service: &str) -> f64 {
         let method = C::NAME.trim_end_matches("Request");
         let method = format!("/csi.v1.{service}/{method}");
         let name = "csi_operations_seconds_count";

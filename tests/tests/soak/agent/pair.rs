@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use runcrust_tests::manifests::{Claim, Pod};
 use runcrust_tests::random::Random;
-use runcrust_tests::volume::smallest;
+use runcrust_tests::volume::min_size_mib;
 
 use super::site::CLASS;
 
@@ -73,7 +73,7 @@ impl Pair {
 }
 
 fn claim(name: &str, class: &str) -> Claim {
-    let bytes = i64::try_from(smallest(class) << 20).expect("it is small");
+    let bytes = i64::try_from(min_size_mib(class) << 20).expect("it is small");
     Claim::of_class(name, class, bytes)
 }
 
@@ -138,7 +138,7 @@ impl Building {
     /// One that is made for it.
     fn ephemeral(&mut self, random: &mut Random) {
         let defer = random.once_in(2);
-        let size = smallest("ext4");
+        let size = min_size_mib("ext4");
         let spec = format!(
             "{{accessModes: [ReadWriteOnce], storageClassName: ext4, resources: {{requests: {{storage: {size}Mi}}}}}}"
         );
