@@ -1,4 +1,4 @@
-//! How a volume is to be used, as capabilities, parameters and contexts of requests say it.
+//! The use of a volume, as given by the capabilities, parameters and contexts in requests.
 
 use std::collections::HashMap;
 use std::str::FromStr;
@@ -16,29 +16,30 @@ use crate::field_error::FieldError;
 use crate::format::{DEFAULT, Fstype};
 use crate::serde_text;
 
-/// A key of a `StorageClass`'s parameters and of a volume's context: the runtime mounts the volume, whatever kubelet
-/// knows of that.
+/// A key in the parameters of a `StorageClass` and in a volume's context. If it is `true`, the runtime mounts the
+/// volume even if kubelet doesn't know of deferral.
 pub(crate) const DEFER_KEY: &str = "crust.dev/defer";
 
-/// Another such key: `Always` or `OnRootMismatch`, which a kubelet without KEP-2857 doesn't hand on.
+/// Another such key, for the fsGroup change policy. A kubelet without KEP-2857 doesn't pass the policy of the pod.
 pub(crate) const CHANGE_POLICY_KEY: &str = "crust.dev/fsgroup-change-policy";
 
-/// The prefix of the driver's own keys. Others are ignored.
+/// The prefix of the driver's own keys. Other keys are ignored.
 const KEY_PREFIX: &str = "crust.dev/";
 
-/// The parameters that a volume is created with. Each call on a node gets them again.
+/// The parameters that a volume is created with. Calls on a node get them again as the volume's context.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Parameters {
-    /// [`DEFER_KEY`].
+    /// The value of [`DEFER_KEY`].
     pub(crate) defer: bool,
-    /// [`CHANGE_POLICY_KEY`].
+    /// The value of [`CHANGE_POLICY_KEY`].
     #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
 impl Parameters {
-    /// Reads a `StorageClass`'s parameters. What csi-provisioner adds, `csi.storage.k8s.io/…`, is ignored.
+    /// Reads the parameters of a `StorageClass`. The keys that csi-provisioner adds, `csi.storage.k8s.io/…`, are
+    /// ignored.
     pub(crate) fn from_storage_class(
         parameters: &HashMap<String, String>,
     ) -> Result<Self, FieldError> {
@@ -51,7 +52,7 @@ impl Parameters {
         Self::read(field, parameters)
     }
 
-    /// Reads a volume's context, in which others than the driver may have keys.
+    /// Reads a volume's context, in which other components may have keys, too.
     pub(crate) fn from_volume_context(
         context: &HashMap<String, String>,
     ) -> Result<Self, FieldError> {
@@ -90,42 +91,39 @@ impl Parameters {
 }
 
 fn unknown_key(key: &str) -> String {
-    format!("{key:?} isn't known; known are {DEFER_KEY} and {CHANGE_POLICY_KEY}")
+    format!("unknown key {key:?}; hint: the known keys are {DEFER_KEY} and {CHANGE_POLICY_KEY}")
 }
 
-/// A volume capability of CSI: as what, and by how many, a volume is used.
+/// A volume capability of CSI: the access mode and the access type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Capability {
-    /// The access mode: by how many nodes and pods.
     #[serde(with = "serde_text")]
     pub(crate) mode: AccessMode,
-    /// The use as a file system. `None` is the use as a block device.
+    /// The file system. `None` if the volume is used as a block device.
     pub(crate) mount: Option<MountCapability>,
 }
 
 /// A capability of a volume with a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MountCapability {
-    /// The type of the file system.
     pub(crate) fstype: Fstype,
     /// The mount options, as in `mount -o`.
     pub(crate) options: Vec<String>,
-    /// The fsGroup, by whichever field it came.
+    /// The fsGroup, from either of the two fields that can have it.
     pub(crate) group: Option<u32>,
-    /// The policy for applying it.
     #[serde(with = "serde_text::or_none")]
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
 impl Capability {
-    /// Reads the capability of a request, which is required.
+    /// Reads a required capability from a request.
     pub(crate) fn from_request(
         field: &'static str,
         capability: Option<&VolumeCapability>,
         features: &Features,
     ) -> Result<Self, FieldError> {
-        let missing = |what: &str| FieldError::new(field, format!("{what} is required"));
-        let capability = capability.ok_or_else(|| missing("it"))?;
+        let missing = |name: &str| FieldError::new(field, format!("{name} is required"));
+        let capability = capability.ok_or_else(|| FieldError::new(field, "is required"))?;
         let access = capability.access_type.as_ref();
         let mount = match access.ok_or_else(|| missing("block or mount"))? {
             AccessType::Block(_) => None,
@@ -137,12 +135,12 @@ impl Capability {
         Ok(Self { mode, mount })
     }
 
-    /// Whether nobody writes, by the mode alone.
+    /// Returns whether the access mode is read-only. The mount options can be read-only as well.
     pub(crate) fn is_read_only(&self) -> bool {
         self.mode == AccessMode::SingleNodeReaderOnly
     }
 
-    /// In a sentence; of options, that there are some: they may be secrets.
+    /// Describes the capability in a message. Doesn't show the mount options, because they can contain secrets.
     pub(crate) fn describe(&self) -> String {
         let Some(mount) = &self.mount else {
             return format!("a block device, {}", self.mode);
@@ -154,8 +152,9 @@ impl Capability {
         format!("{}, {}{options}", mount.fstype, self.mode)
     }
 
-    /// Whether it is the same use of the volume's storage: groups are each pod's own, and one mode is another's
-    /// newer name (KEP-2485), which kubelet uses from a driver's upgrade on.
+    /// Returns whether both capabilities stage the volume in the same way. Groups don't matter, because each pod has
+    /// its own. Of the modes only read-only matters: kubelet uses another writable mode once the driver supports
+    /// KEP-2485.
     pub(crate) fn has_same_staging(&self, other: &Self) -> bool {
         let of_storage = |usage: &Self| {
             let mount = usage.mount.as_ref();
@@ -164,15 +163,15 @@ impl Capability {
         of_storage(self) == of_storage(other) && self.is_read_only() == other.is_read_only()
     }
 
-    /// Whether it says the same of a pod but for groups, by whatever name of the mode: `SINGLE_NODE_WRITER` is what
-    /// either of the newer ones was.
+    /// Returns whether both capabilities mean the same for a pod, except for groups. `SINGLE_NODE_WRITER` matches both
+    /// newer modes, because it was used for both before KEP-2485.
     pub(crate) fn has_same_usage(&self, other: &Self) -> bool {
         let is_older = |usage: &Self| usage.mode == AccessMode::SingleNodeWriter;
         let is_same_mode = self.mode == other.mode || is_older(self) || is_older(other);
         self.has_same_staging(other) && is_same_mode
     }
 
-    /// Whether the pods' groups are the same.
+    /// Returns whether the group and its change policy are the same.
     pub(crate) fn has_same_groups(&self, other: &Self) -> bool {
         let groups = |usage: &Self| usage.mount.as_ref().map(|it| (it.group, it.change_policy));
         groups(self) == groups(other)
@@ -189,7 +188,7 @@ impl MountCapability {
         };
         let fstype =
             Fstype::from_str(fstype).map_err(|error| wrong("fs_type", error.to_string()))?;
-        // What is said of an option may quote it no further than its name: it may be a secret.
+        // The error must not contain more of an option than its name, because the value can be a secret.
         options::parse(&mount.mount_flags)
             .map_err(|error| wrong("mount_flags", error.to_string()))?;
         let groups = [
@@ -201,12 +200,9 @@ impl MountCapability {
         ];
         let mut group = None;
         for (name, text) in groups.into_iter().filter(|(_, text)| !text.is_empty()) {
-            let gid = gid(text).ok_or_else(|| wrong(name, format!("{text:?} isn't a gid")))?;
+            let gid = gid(text).ok_or_else(|| wrong(name, format!("{text:?} is not a gid")))?;
             if group.is_some_and(|other| other != gid) {
-                return Err(wrong(
-                    name,
-                    "it isn't the same as volume_mount_group".to_owned(),
-                ));
+                return Err(wrong(name, "differs from volume_mount_group".to_owned()));
             }
             group = Some(gid);
         }
@@ -226,20 +222,20 @@ impl MountCapability {
 }
 
 impl MountCapability {
-    /// The options in one spelling: kubelet asks again after each restart, and what it asks with may
-    /// have been written anew. As they are where they can't be understood.
+    /// Returns the mount options in a canonical form, or unchanged if they can't be parsed. kubelet repeats its calls
+    /// after each restart, and the options may have been spelled differently since.
     fn canonical_options(&self) -> Vec<String> {
         options::parse(&self.options)
             .map_or_else(|_| self.options.clone(), |options| options.canonical())
     }
 
-    /// Whether an option says that nobody writes.
+    /// Returns whether the mount options contain `ro`.
     pub(crate) fn is_read_only(&self) -> bool {
         options::parse(&self.options).is_ok_and(|options| options.read_only)
     }
 }
 
-/// `-1` in all its forms means "no change" to chown(2).
+/// Parses a gid. The largest number is not one: it is -1, which means "no change" to chown(2).
 fn gid(text: &str) -> Option<u32> {
     let is_decimal = text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse()
@@ -247,30 +243,30 @@ fn gid(text: &str) -> Option<u32> {
         .filter(|gid| is_decimal && *gid != u32::MAX)
 }
 
-/// The volume is on one node: nobody has it on several.
+/// Reads an access mode. Multi-node modes are refused, because volumes exist on one node only.
 fn access_mode(
     field: &'static str,
     mode: i32,
     features: &Features,
 ) -> Result<AccessMode, FieldError> {
-    let refused = |why: &str| Err(FieldError::new(field, format!("access_mode: {why}")));
-    let of_2485 = |mode| {
+    let refused = |reason: &str| Err(FieldError::new(field, format!("access_mode: {reason}")));
+    let kep_2485 = |mode| {
         if features.has(Feature::SingleNodeMultiWriter) {
             Ok(mode)
         } else {
-            refused("it isn't known; hint: the driver hasn't SINGLE_NODE_MULTI_WRITER")
+            refused("unknown; hint: the driver lacks the capability SINGLE_NODE_MULTI_WRITER")
         }
     };
     match Mode::try_from(mode) {
         Ok(Mode::SingleNodeWriter) => Ok(AccessMode::SingleNodeWriter),
         Ok(Mode::SingleNodeReaderOnly) => Ok(AccessMode::SingleNodeReaderOnly),
-        Ok(Mode::SingleNodeSingleWriter) => of_2485(AccessMode::SingleNodeSingleWriter),
-        Ok(Mode::SingleNodeMultiWriter) => of_2485(AccessMode::SingleNodeMultiWriter),
-        Ok(Mode::Unknown) => refused("it is required"),
+        Ok(Mode::SingleNodeSingleWriter) => kep_2485(AccessMode::SingleNodeSingleWriter),
+        Ok(Mode::SingleNodeMultiWriter) => kep_2485(AccessMode::SingleNodeMultiWriter),
+        Ok(Mode::Unknown) => refused("is required"),
         Ok(
             Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter,
-        ) => refused("a volume is on one node, and no other can have it"),
-        Err(_) => refused(&format!("{mode} isn't known")),
+        ) => refused("a volume exists on one node only, and cannot be used on others"),
+        Err(_) => refused(&format!("unknown mode {mode}")),
     }
 }
 
@@ -301,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_by_either_field_and_have_to_agree() {
+    fn both_group_fields_are_read_and_must_agree() {
         let of_groups = |first: &str, second: &str| {
             let volume = MountVolume {
                 volume_mount_group: first.to_owned(),
@@ -321,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn a_missing_field_is_named_in_the_error() {
         let missing = [
             (VolumeCapability::default(), "block or mount"),
             (
@@ -333,7 +329,7 @@ mod tests {
             ),
             (
                 mount(MountVolume::default(), Mode::Unknown),
-                "access_mode: it is required",
+                "access_mode: is required",
             ),
         ];
         for (capability, expected) in missing {
@@ -365,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_parameter_is_refused_but_not_a_context() {
+    fn unknown_keys_are_refused_in_parameters_but_not_in_a_context() {
         let ours = keys(&[(DEFER_KEY, "true"), (CHANGE_POLICY_KEY, "OnRootMismatch")]);
         let read = Parameters::from_storage_class(&ours).unwrap();
         assert_eq!(read.context(), ours);
@@ -394,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_usage_is_written_as_it_is_read() {
+    fn a_capability_survives_serialisation() {
         let volume = MountVolume {
             fs_type: "xfs".to_owned(),
             mount_flags: vec!["noatime".to_owned()],

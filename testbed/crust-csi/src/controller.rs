@@ -1,4 +1,4 @@
-//! Volumes' storage: made, grown, listed and destroyed.
+//! The calls of the controller service: volumes are created, expanded, listed and deleted.
 
 mod capacity_range;
 
@@ -25,25 +25,25 @@ use crate::refusal::Refusal;
 use crate::store::{Lifecycle, Record, id_of, is_id};
 use capacity_range::SizeRange;
 
-/// The label by which a node is known.
+/// The topology key, a label whose value is the node's name.
 pub(crate) const TOPOLOGY_KEY: &str = "topology.crust.dev/node";
 
-/// CSI's limit for a text of a request.
+/// CSI's limit on the length of a string field in bytes.
 const MAX_NAME_BYTES: usize = 128;
 
-/// Space for volumes, in bytes.
+/// The space for volumes, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Space {
-    /// Bytes that images take already, and those that are free.
+    /// The bytes that images occupy already, and those that are free.
     pub(crate) bytes: u64,
-    /// Sum of the volumes' sizes.
+    /// The sum of the volumes' sizes.
     pub(crate) reserved: u64,
-    /// Set where the file system can't be written to.
+    /// Whether the file system is mounted read-only.
     pub(crate) is_read_only: bool,
 }
 
 impl Driver {
-    /// `CreateVolume`.
+    /// Handles `CreateVolume`.
     pub(crate) fn create(
         &self,
         request: &CreateVolumeRequest,
@@ -52,11 +52,14 @@ impl Driver {
         let usages = self.usages(&request.volume_capabilities)?;
         let parameters = Parameters::from_storage_class(&request.parameters)?;
         if request.volume_content_source.is_some() {
-            let reason = "a volume is made empty here, of no other and of no snapshot";
+            let reason = "volumes can't be created from snapshots or from other volumes";
             return Err(Refusal::field("volume_content_source", reason));
         }
         if !request.mutable_parameters.is_empty() {
-            return Err(Refusal::field("mutable_parameters", "there are none"));
+            return Err(Refusal::field(
+                "mutable_parameters",
+                "no such parameters exist",
+            ));
         }
         let range = SizeRange::from_request(request.capacity_range.as_ref())?;
         self.check_topology(request)?;
@@ -69,7 +72,7 @@ impl Driver {
                 self.check_not_truncated(&id, &record)?;
                 return Ok(self.created(&id, &record));
             }
-            // What was begun and not ended had no data: it is begun anew.
+            // A creation or deletion that was interrupted. The volume has no data, and is created anew.
             Some(_) => self.remove_volume(&id)?,
             None => self.check_no_image(&id)?,
         }
@@ -82,17 +85,17 @@ impl Driver {
         let made = self.images.create(&id, size).map_err(Refusal::from);
         let made = made.and_then(|()| Ok(self.store.save(&id, &record)?));
         if made.is_err() {
-            // Its space is given back, as a start would do; the error that counts is the first.
+            // Frees the reserved space. An error is ignored: the next start of the driver tries again.
             let _ = self.remove_volume(&id);
         }
         made?;
-        tracing::info!("volume {id}: made for {:?}, {size} bytes", request.name);
+        tracing::info!("volume {id}: created for {:?}, {size} bytes", request.name);
         Ok(self.created(&id, &record))
     }
 
-    /// `DeleteVolume`. A staging that nothing uses goes with the volume: volumes don't leave their node, so the
-    /// driver can see that, and a kubelet that was killed between `NodeUnpublishVolume` and `NodeUnstageVolume` may
-    /// have forgotten it.
+    /// Handles `DeleteVolume`. A volume that is staged but not used is deleted, too. A kubelet that was killed between
+    /// `NodeUnpublishVolume` and `NodeUnstageVolume` may have forgotten it, and the driver can see that it is unused
+    /// because volumes exist on one node only.
     pub(crate) fn delete(
         &self,
         request: &DeleteVolumeRequest,
@@ -108,22 +111,22 @@ impl Driver {
             self.detach_unused(id)?;
             if let Some(path) = record.staged.keys().next() {
                 tracing::warn!(
-                    "volume {id}: it was still staged at {path}, and nothing used it: its loop device is detached"
+                    "volume {id}: still staged at {path}, but not in use; detached its loop device"
                 );
             }
         }
         record.lifecycle = Lifecycle::Deleting;
         if let Err(error) = self.store.save(id, &record) {
-            // On a full disk, which the image's end makes less full: where this ends half way, the record is
-            // one without an image, and nobody is given that.
+            // The disk can be full, and removing the image frees space. If the driver is killed before the record is
+            // removed, the record has no image, and the volume can't be used.
             tracing::warn!("{}", crust_state::error_message(&error));
         }
         self.remove_volume(id)?;
-        tracing::info!("volume {id}: deleted, which was made for {:?}", record.name);
+        tracing::info!("volume {id}: deleted; it was created for {:?}", record.name);
         Ok(DeleteVolumeResponse {})
     }
 
-    /// `ValidateVolumeCapabilities`.
+    /// Handles `ValidateVolumeCapabilities`.
     pub(crate) fn validate(
         &self,
         request: ValidateVolumeCapabilitiesRequest,
@@ -144,12 +147,15 @@ impl Driver {
             .and_then(|usages| {
                 let context = Parameters::from_volume_context(&request.volume_context)?;
                 if !request.volume_context.is_empty() && context != record.parameters {
-                    return Err(Refusal::field("volume_context", "it isn't the volume's"));
+                    return Err(Refusal::field(
+                        "volume_context",
+                        "differs from the volume's",
+                    ));
                 }
                 if !request.parameters.is_empty()
                     && Parameters::from_storage_class(&request.parameters)? != record.parameters
                 {
-                    return Err(Refusal::field("parameters", "it wasn't created with them"));
+                    return Err(Refusal::field("parameters", "differ from the volume's"));
                 }
                 check_compatible(&request.volume_id, &record, &usages)
             });
@@ -169,8 +175,8 @@ impl Driver {
         })
     }
 
-    /// `ListVolumes`. A page begins with the volume that its token names, or with the one after, where that
-    /// has gone meanwhile.
+    /// Handles `ListVolumes`. A page begins with the volume that the token names, or with the next one if that volume
+    /// has been deleted.
     pub(crate) fn list(
         &self,
         request: &ListVolumesRequest,
@@ -181,7 +187,7 @@ impl Driver {
         let mut next_token = String::new();
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
-            // One that is being made or deleted is none.
+            // A volume that is being created or deleted is not listed.
             let Some(record) = record.filter(|it| it.lifecycle == Lifecycle::Ready) else {
                 continue;
             };
@@ -198,7 +204,7 @@ impl Driver {
         })
     }
 
-    /// `ControllerGetVolumeHealth`: what a controller can know of a volume, which is its image.
+    /// Handles `ControllerGetVolumeHealth`. The controller only inspects the volume's image.
     pub(crate) fn get_volume_health(
         &self,
         request: &ControllerGetVolumeHealthRequest,
@@ -217,7 +223,7 @@ impl Driver {
         })
     }
 
-    /// `ControllerListVolumeHealth`: volumes with a problem. Pages are as [`Self::list`]'s.
+    /// Handles `ControllerListVolumeHealth`. Lists the volumes with a problem, in pages like those of [`Self::list`].
     pub(crate) fn list_health(
         &self,
         request: &ControllerListVolumeHealthRequest,
@@ -245,13 +251,13 @@ impl Driver {
         Ok(response)
     }
 
-    /// `GetCapacity`.
+    /// Handles `GetCapacity`.
     pub(crate) fn capacity(
         &self,
         request: &GetCapacityRequest,
     ) -> Result<GetCapacityResponse, Refusal> {
         let is_surely_published =
-            |place: &Topology| matches_segments(&place.segments, &self.topology().segments);
+            |topology: &Topology| matches_segments(&topology.segments, &self.topology().segments);
         let usable = request
             .accessible_topology
             .as_ref()
@@ -273,7 +279,7 @@ impl Driver {
         })
     }
 
-    /// `ControllerExpandVolume`.
+    /// Handles `ControllerExpandVolume`.
     pub(crate) fn grow(
         &self,
         request: &ControllerExpandVolumeRequest,
@@ -284,7 +290,7 @@ impl Driver {
         let range = request.capacity_range.as_ref();
         let given = |range: &&CapacityRange| range.required_bytes != 0 || range.limit_bytes != 0;
         let range = range.filter(given);
-        let range = range.ok_or_else(|| Refusal::field("capacity_range", "it is required"))?;
+        let range = range.ok_or_else(|| Refusal::field("capacity_range", "is required"))?;
         let range = SizeRange::from_request(Some(range))?;
         let mut record = self.record(id)?;
         self.check_not_truncated(id, &record)?;
@@ -292,12 +298,12 @@ impl Driver {
         if size > record.capacity {
             let more = size - record.capacity;
             record.capacity = size;
-            // The record last: an image is never smaller than it says, or it was cut.
+            // The record is written last. An image that is smaller than its record says was truncated.
             self.reserve(more, || {
                 self.images.grow(id, size)?;
                 Ok(self.store.save(id, &record)?)
             })?;
-            tracing::info!("volume {id}: has grown to {size} bytes");
+            tracing::info!("volume {id}: expanded to {size} bytes");
         }
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: signed(size),
@@ -305,7 +311,7 @@ impl Driver {
         })
     }
 
-    /// Refuses an image without a record, which may hold data.
+    /// Fails if there is an image without a record, because it may contain data.
     fn check_no_image(&self, id: &str) -> Result<(), Refusal> {
         if !is_id(id) {
             return Ok(());
@@ -317,35 +323,35 @@ impl Driver {
         }
     }
 
-    /// Runs work that takes bytes from the space for all volumes, if there are as many.
+    /// Calls `save` if enough bytes are available. No other call reserves space meanwhile.
     fn reserve(
         &self,
         bytes: u64,
-        keep: impl FnOnce() -> Result<(), Refusal>,
+        save: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
-        let _turn = self
+        let _guard = self
             .reservation
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         let available = self.available()?;
         if bytes > available {
             return Err(Refusal::OutOfCapacity {
-                wanted: bytes,
+                requested: bytes,
                 available,
             });
         }
-        keep()
+        save()
     }
 
-    /// Returns the bytes that are left for volumes. Images are sparse, so the sizes of the other volumes are
-    /// subtracted, and not what their images take.
+    /// Returns the number of bytes that are left for new volumes. The full sizes of the existing volumes are
+    /// subtracted, not the space that their images occupy: images are sparse.
     fn available(&self) -> Result<u64, Refusal> {
         let space = self.space()?;
         let bytes = self.settings.capacity.unwrap_or(u64::MAX).min(space.bytes);
         Ok(bytes.saturating_sub(space.reserved))
     }
 
-    /// How much space all volumes have, whatever `--capacity` says, and how much they were reserved.
+    /// Returns the space for all volumes, regardless of `--capacity`, and how much of it is reserved.
     pub(crate) fn space(&self) -> Result<Space, Refusal> {
         let FileSystemSpace {
             bytes,
@@ -382,14 +388,14 @@ impl Driver {
         if requisite.is_empty()
             || requisite
                 .iter()
-                .any(|place| matches_segments(&place.segments, &here.segments))
+                .any(|topology| matches_segments(&topology.segments, &here.segments))
         {
             return Ok(());
         }
         Err(Refusal::OtherNode(self.settings.node_id()))
     }
 
-    /// This node, as the place of all volumes.
+    /// Returns the topology of all volumes, which is this node.
     pub(crate) fn topology(&self) -> Topology {
         let segment = (TOPOLOGY_KEY.to_owned(), self.settings.node_id());
         Topology {
@@ -413,36 +419,42 @@ impl Driver {
     }
 }
 
-/// How many entries a page may have; 0: no limit.
+/// Returns the maximum number of entries of a page. 0 is no limit. Fails if the token is invalid.
 fn page_size(max_entries: i32, token: &str) -> Result<usize, Refusal> {
     if !token.is_empty() && !is_id(token) {
         return Err(Refusal::InvalidToken(token.to_owned()));
     }
-    usize::try_from(max_entries).map_err(|_| Refusal::field("max_entries", "it is negative"))
+    usize::try_from(max_entries).map_err(|_| Refusal::field("max_entries", "is negative"))
 }
 
-/// Whether a place is one of `segments`; others than ours may have labels of their own.
-fn matches_segments(place: &HashMap<String, String>, segments: &HashMap<String, String>) -> bool {
+/// Returns whether a topology includes `segments`. Keys of other drivers are ignored.
+fn matches_segments(
+    topology: &HashMap<String, String>,
+    segments: &HashMap<String, String>,
+) -> bool {
     segments
         .iter()
-        .all(|(key, value)| place.get(key).is_none_or(|it| it == value))
+        .all(|(key, value)| topology.get(key).is_none_or(|it| it == value))
 }
 
 fn check_name(name: &str) -> Result<(), Refusal> {
     check_present("name", name)?;
     if name.len() > MAX_NAME_BYTES {
-        let reason = format!("its {} bytes are more than {MAX_NAME_BYTES}", name.len());
+        let reason = format!(
+            "has {} bytes, and the limit is {MAX_NAME_BYTES}",
+            name.len()
+        );
         return Err(Refusal::field("name", reason));
     }
-    let is_banned =
+    let is_forbidden =
         |character: char| character.is_control() && !matches!(character, '\t' | '\n' | '\r');
-    if name.chars().any(is_banned) {
-        return Err(Refusal::field("name", "it has control characters"));
+    if name.chars().any(is_forbidden) {
+        return Err(Refusal::field("name", "contains control characters"));
     }
     Ok(())
 }
 
-/// Checks that an existing volume is the one that a request asks for.
+/// Checks that an existing volume is the same as a request would create.
 fn check_same_request(
     id: &str,
     record: &Record,
@@ -451,16 +463,16 @@ fn check_same_request(
     parameters: &Parameters,
 ) -> Result<(), Refusal> {
     if !range.contains(record.capacity) {
-        let what = format!(
-            "{name:?} is there, with {} bytes, which the capacity_range excludes",
+        let message = format!(
+            "{name:?} exists with {} bytes, which is outside of the requested capacity_range",
             record.capacity
         );
-        return Err(Refusal::exists(id, what));
+        return Err(Refusal::exists(id, message));
     }
     if record.parameters != *parameters {
         return Err(Refusal::exists(
             id,
-            format!("{name:?} is there, with other parameters"),
+            format!("{name:?} exists with other parameters"),
         ));
     }
     Ok(())
@@ -468,31 +480,31 @@ fn check_same_request(
 
 /// Checks that an existing volume can be used with these capabilities.
 fn check_compatible(id: &str, record: &Record, usages: &[Capability]) -> Result<(), Refusal> {
-    let least = capacity_range::min_size(usages);
-    if record.capacity < least {
-        let what = format!(
-            "{:?} is there, with {} bytes, and what is asked for takes {least}",
+    let min_size = capacity_range::min_size(usages);
+    if record.capacity < min_size {
+        let message = format!(
+            "{:?} exists with {} bytes, and the requested capabilities need {min_size}",
             record.name, record.capacity
         );
-        return Err(Refusal::exists(id, what));
+        return Err(Refusal::exists(id, message));
     }
-    let Some(held) = record.file_system else {
+    let Some(existing) = record.file_system else {
         return Ok(());
     };
-    let mut wanted = usages.iter().filter_map(|usage| usage.mount.as_ref());
-    match wanted.find(|mount| !mount.fstype.mounts(held.name())) {
+    let mut requested = usages.iter().filter_map(|usage| usage.mount.as_ref());
+    match requested.find(|mount| !mount.fstype.mounts(existing.name())) {
         None => Ok(()),
         Some(mount) => {
-            let what = format!(
-                "{:?} is there, and holds {held}, and {} is asked for",
+            let message = format!(
+                "{:?} exists and holds {existing}, but {} is requested",
                 record.name, mount.fstype
             );
-            Err(Refusal::exists(id, what))
+            Err(Refusal::exists(id, message))
         }
     }
 }
 
-/// CSI's sizes are signed; none that there is needs the sign's bit.
+/// Converts a size to CSI's type, which is signed.
 pub(crate) fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -502,7 +514,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_may_be_anything_but_long_or_a_terminals_language() {
+    fn a_name_must_not_be_long_or_contain_control_characters() {
         let longest = "a".repeat(MAX_NAME_BYTES);
         for name in ["pvc-1", "käse/../x", "two\nlines", &longest] {
             assert!(check_name(name).is_ok(), "{name:?}");
@@ -514,7 +526,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_says_nothing_of_our_label_is_everywhere() {
+    fn a_topology_without_the_drivers_key_matches() {
         let of = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
             let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
             pairs.iter().map(owned).collect()

@@ -1,4 +1,4 @@
-//! The driver's state, which the calls share: records and images of volumes, and the client of `crust_ops`.
+//! The state that all calls share: the records and images of volumes, and the client of `crust_ops`.
 
 mod publications;
 
@@ -22,39 +22,36 @@ use crate::settings::{MAX_LABEL_BYTES, Settings};
 use crate::store::{Lifecycle, Record, Store};
 use crate::target_cleanup::remove_target;
 
-/// In the data directory: held as long as the driver runs.
-const LOCK: &str = "lock";
+/// The lock file in the data directory. The driver holds the lock as long as it runs.
+const LOCK_FILE: &str = "lock";
 
-/// The driver can't start.
+/// The reason why the driver can't start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
-    /// An error of the data directory.
+    /// The data directory can't be opened or created.
     #[error(transparent)]
     Data(#[from] FileError),
-    /// An error of a volume in it.
+    /// The record or image of a volume can't be read or removed.
     #[error(transparent)]
     Volume(#[from] DataError),
-    /// The host's name is too long for what it is needed for.
+    /// The host name is the node id, and is too long.
     #[error(
-        "node id {0:?}: it has to have 1 to {MAX_LABEL_BYTES} bytes, for it is a label's value too; hint: --node-id"
+        "node id {0:?}: must have 1 to {MAX_LABEL_BYTES} bytes, because it is also the value of a label; hint: set --node-id"
     )]
     NodeId(String),
-    /// Another driver has the data directory.
-    #[error("{}: another crust-csi has the data directory; hint: give this one another --data-dir", .0.display())]
+    /// Another driver uses the data directory.
+    #[error("{}: another crust-csi is using the data directory; hint: set another --data-dir", .0.display())]
     Taken(PathBuf),
     /// The data directory can't be locked.
     #[error("{call} {}: {source}", path.display())]
     Lock {
-        /// The system call.
         call: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error.
         source: std::io::Error,
     },
 }
 
-/// The driver. All of its state is on the disk: killed at any moment and started again, it goes on from that.
+/// The driver. All of its state is on disk, so it can be killed at any moment and started again.
 #[derive(Debug)]
 pub(crate) struct Driver {
     pub(crate) settings: Settings,
@@ -63,23 +60,24 @@ pub(crate) struct Driver {
     pub(crate) images: Images,
     pub(crate) ops: Ops,
     crust: CrustDirectory,
-    /// Space is promised to one volume after the other.
+    /// Held while space is checked and reserved for a volume.
     pub(crate) reservation: Mutex<()>,
-    /// And a target path is given to one.
-    targets: KeyedLocks<TargetPath>,
+    /// Held while a target path is published or unpublished.
+    target_locks: KeyedLocks<TargetPath>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: File,
 }
 
 impl Driver {
-    /// With its data directory to itself: two of them would attach an image twice.
+    /// Opens the data directory, and cleans up after an earlier driver. Fails if another driver uses the directory,
+    /// because
     pub(crate) fn new(settings: Settings, ops: Ops) -> Result<Self, StartError> {
         let node_id = settings.node_id();
         if node_id.is_empty() || node_id.len() > MAX_LABEL_BYTES {
             return Err(StartError::NodeId(node_id));
         }
         let data = Directory::create(&settings.data_dir)?;
-        let path = settings.data_dir.join(LOCK);
+        let path = settings.data_dir.join(LOCK_FILE);
         let failed = |call| {
             let path = path.clone();
             move |source| StartError::Lock { call, path, source }
@@ -103,18 +101,18 @@ impl Driver {
             images: Images::open(&data)?,
             crust: CrustDirectory::new(&config),
             reservation: Mutex::new(()),
-            targets: KeyedLocks::default(),
+            target_locks: KeyedLocks::default(),
             ops,
             lock,
             settings,
         };
-        driver.finish()?;
+        driver.clean_up_interrupted()?;
         Ok(driver)
     }
 
-    /// Removes what was being made or deleted when a driver ended, volumes and file systems. There is no data on it,
-    /// and the caller will ask again.
-    fn finish(&self) -> Result<(), StartError> {
+    /// Removes volumes and file systems whose creation or deletion was interrupted. They have no data, and the caller
+    /// will repeat the call.
+    fn clean_up_interrupted(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.remove_leftovers() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
@@ -128,51 +126,51 @@ impl Driver {
                 self.remove_volume(&id)
             };
             if let Err(error) = cleared {
-                // The others' pods wait.
+                // The other volumes must be usable nevertheless.
                 tracing::warn!("volume {id}: {}", crust_state::error_message(&error));
             }
         }
         Ok(())
     }
 
-    /// Removes a volume that has no data, or none that anybody wants.
+    /// Removes the image and the record of a volume that has no data, or whose data is no longer wanted.
     pub(crate) fn remove_volume(&self, id: &str) -> Result<(), DataError> {
         self.images.remove(id)?;
         Ok(self.store.remove(id)?)
     }
 
-    /// Returns a volume's record; `None` where there is no such volume, or where it is being made or deleted.
+    /// Returns the record of a volume. `None` if there is no such volume, or if it is being created or deleted.
     pub(crate) fn find_record(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
         let ready = record.filter(|record| record.lifecycle == Lifecycle::Ready);
         Ok(ready.map(|record| self.with_actual_capacity(id, record)))
     }
 
-    /// The record of a volume that has to be there.
+    /// Returns the record of a volume that must exist.
     pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
         self.find_record(id)?
             .ok_or_else(|| Refusal::NoVolume(id.to_owned()))
     }
 
-    /// An image grows before its record says so. Where that was never written, it has grown all the same: what is
-    /// on it may use all of it by now.
+    /// Returns the record with the image's size, if that is larger. An image is expanded before its record is written,
+    /// and the write may have failed. The file system may use all of the image by now.
     pub(crate) fn with_actual_capacity(&self, id: &str, mut record: Record) -> Record {
         let size = self.images.size(id).unwrap_or_default();
         record.capacity = record.capacity.max(size);
         record
     }
 
-    /// A volume's loop device, if it has one.
+    /// Returns the loop device of a volume's image, if the image is attached.
     pub(crate) fn loop_device(&self, id: &str) -> Result<Option<LoopDevice>, Refusal> {
         match self.images.size(id) {
-            // Nothing by its name is attached.
+            // A missing image is not looked up: no file with its name is attached.
             Err(ImageError::Missing(_)) => Ok(None),
             Err(error) => Err(error.into()),
             Ok(_) => loops::find(&self.images.path(id)).map_err(Refusal::node(id)),
         }
     }
 
-    /// The same, as the device that it is.
+    /// Opens the loop device of a volume's image, if the image is attached.
     pub(crate) fn device(&self, id: &str) -> Result<Option<Device>, Refusal> {
         let Some(attached) = self.loop_device(id)? else {
             return Ok(None);
@@ -182,17 +180,17 @@ impl Driver {
             .map_err(Refusal::node(id))
     }
 
-    /// Refuses a volume whose image was [cut](Self::describe_truncation).
+    /// Fails if the volume's image was [truncated](Self::describe_truncation).
     pub(crate) fn check_not_truncated(&self, id: &str, record: &Record) -> Result<(), Refusal> {
         let size = self.images.size(id)?;
         match self.describe_truncation(id, record, size) {
-            Some(what) => Err(Refusal::state(id, what)),
+            Some(message) => Err(Refusal::state(id, message)),
             None => Ok(()),
         }
     }
 
-    /// Describes an image of `size` bytes that is smaller than its volume, and so was cut. One that is larger has
-    /// begun to grow.
+    /// Returns a message if an image of `size` bytes is smaller than its volume, because then it was truncated. A
+    /// larger image is normal: its expansion has begun.
     pub(crate) fn describe_truncation(
         &self,
         id: &str,
@@ -201,46 +199,46 @@ impl Driver {
     ) -> Option<String> {
         (size < record.capacity).then(|| {
             format!(
-                "{} has {size} bytes, and had {}: it was cut; hint: bring it back from a backup",
+                "{} has {size} bytes, but must have {}: it was truncated; hint: restore it from a backup",
                 self.images.path(id).display(),
                 record.capacity
             )
         })
     }
 
-    /// Reserves a target path: no other call publishes or unpublishes there while this is held.
+    /// Locks a target path. No other call publishes or unpublishes there while the lock is held.
     pub(crate) fn lock_target(
         &self,
         id: &str,
         target: &TargetPath,
     ) -> Result<KeyedLockGuard<TargetPath>, Refusal> {
-        // One by whatever name.
-        let turn = self
-            .targets
+        // The resolved path is the same for all spellings of it.
+        let lock = self
+            .target_locks
             .try_lock(&target.resolved().unwrap_or_else(|_| target.clone()));
-        turn.ok_or_else(|| Refusal::TargetPending {
+        lock.ok_or_else(|| Refusal::TargetPending {
             volume: id.to_owned(),
             path: target.as_path().to_owned(),
         })
     }
 
-    /// Removes what stands at a target or staging path. Files are moved to the quarantine, with a warning that says
-    /// where they are.
-    pub(crate) fn clear(&self, id: &str, place: &TargetPath) -> Result<(), Refusal> {
+    /// Removes what exists at a target or staging path. Files are moved to the quarantine directory, with a warning
+    /// that names the new path.
+    pub(crate) fn clean_up_path(&self, id: &str, path: &TargetPath) -> Result<(), Refusal> {
         let configured = self.settings.quarantine_dir.clone();
         let quarantine =
-            configured.or_else(|| default_quarantine(place, &self.settings.driver_name));
-        let moved = remove_target(place, quarantine.as_deref()).map_err(Refusal::node(id))?;
+            configured.or_else(|| default_quarantine(path, &self.settings.driver_name));
+        let moved = remove_target(path, quarantine.as_deref()).map_err(Refusal::node(id))?;
         if let Some(moved) = moved {
             tracing::warn!(
-                "volume {id}: {place:?}: somebody has written files there, on the host; they are in {moved:?} \
-                 now; hint: did the pod run under a handler without runcrust?",
+                "volume {id}: {path:?}: files were written there on the host; they have been moved to {moved:?}; \
+                 hint: check whether the pod ran under a handler without runcrust",
             );
         }
         Ok(())
     }
 
-    /// Refuses a call whose capability was left out.
+    /// Fails if a capability that the call needs was left out.
     pub(crate) fn check_feature(
         &self,
         feature: Feature,
@@ -254,22 +252,22 @@ impl Driver {
     }
 }
 
-/// The volume of a call; its form is looked at where its record is looked for.
+/// Fails if a required field is empty. The form of a volume id is checked when its record is looked up.
 pub(crate) fn check_present(field: &'static str, value: &str) -> Result<(), Refusal> {
     if value.is_empty() {
-        return Err(Refusal::field(field, "it is required"));
+        return Err(Refusal::field(field, "is required"));
     }
     Ok(())
 }
 
-/// A path of a call.
+/// Parses a path from a request.
 pub(crate) fn parse_path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
     check_present(field, text)?;
     crust_serve::check_path_length(text).map_err(|error| Refusal::field(field, error))?;
     TargetPath::new(text).map_err(|error| Refusal::field(field, error))
 }
 
-/// A `volume_path`: at what can be no target path nothing is.
+/// Parses a `volume_path`. If it can't be a target path, no volume is there.
 pub(crate) fn parse_volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
     let not_at_path = |_| Refusal::NotAtPath {
         volume: id.to_owned(),
@@ -279,7 +277,7 @@ pub(crate) fn parse_volume_path(id: &str, text: &str) -> Result<TargetPath, Refu
     TargetPath::new(text).map_err(not_at_path)
 }
 
-/// Returns a path as records spell it.
+/// Returns the path as a key of [`ByPath`](crate::store::ByPath).
 pub(crate) fn path_key(path: &TargetPath) -> String {
     path.as_path().to_string_lossy().into_owned()
 }

@@ -1,4 +1,5 @@
-//! The driver's capabilities, and what it ignores where it plays an older driver.
+//! The driver's optional capabilities. Without one, the driver ignores the fields that belong to it, like an older
+//! driver.
 
 use clap::ValueEnum;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeType;
@@ -8,29 +9,29 @@ use crust_proto::csi::v1::{
     NodeStageVolumeRequest, NodeUnpublishVolumeRequest, VolumeCapability,
 };
 
-/// A capability that can be left out, by its name in CSI.
+/// A capability that can be left out. It has the same name as in CSI.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Feature {
-    /// `NodeGetVolumeStats`.
+    /// The call `NodeGetVolumeStats`.
     GetVolumeStats,
-    /// `volume_condition` of `NodeGetVolumeStats`: for kubelets before CSI 1.13.
+    /// The field `volume_condition` of `NodeGetVolumeStats`, for kubelets before CSI 1.13.
     VolumeCondition,
-    /// `NodeGetVolumeHealth`, and the controller's calls for health (CSI 1.13).
+    /// The call `NodeGetVolumeHealth`, and the controller's calls for health (CSI 1.13).
     GetVolumeHealth,
-    /// `NodeGetStorageHealth` (CSI 1.13).
+    /// The call `NodeGetStorageHealth` (CSI 1.13).
     GetStorageHealth,
-    /// `ControllerExpandVolume` and `NodeExpandVolume`.
+    /// The calls `ControllerExpandVolume` and `NodeExpandVolume`.
     ExpandVolume,
     /// The access modes of KEP-2485.
     SingleNodeMultiWriter,
-    /// `volume_mount_group` (KEP-2317).
+    /// The field `volume_mount_group` (KEP-2317).
     VolumeMountGroup,
-    /// `defer_fs_ops` (KEP-2857); the earlier draft's fields, and `crust.dev/defer`, too.
+    /// The field `defer_fs_ops` (KEP-2857), the fields of the KEP's earlier draft, and the parameter `crust.dev/defer`.
     DeferFsOps,
-    /// `volume_supplemental_group` (KEP-2857).
+    /// The field `volume_supplemental_group` (KEP-2857).
     DeferFsOpsWithSupplementalGroup,
-    /// `volume_supplemental_group_change_policy` (KEP-2857).
+    /// The field `volume_supplemental_group_change_policy` (KEP-2857).
     DeferFsOpsWithSupplementalGroupChangePolicy,
 }
 
@@ -39,7 +40,7 @@ pub(crate) enum Feature {
 pub(crate) struct Features(Vec<Feature>);
 
 impl Features {
-    /// All but these, and but those that mean nothing without these.
+    /// Returns all capabilities except `left_out` and those that require one of them.
     pub(crate) fn without(left_out: &[Feature]) -> Self {
         let is_there = |feature: &Feature| {
             let needed = [
@@ -65,7 +66,7 @@ impl Features {
         self.0.contains(&feature)
     }
 
-    /// Returns the names of the features by which a publication's request is read, for its record.
+    /// Returns the names of the features that affect how a publish request is read. The publication's record has them.
     pub(crate) fn publication_feature_names(&self) -> Vec<String> {
         let is_read = |feature: &&Feature| {
             matches!(
@@ -81,7 +82,7 @@ impl Features {
         values.map(|value| value.get_name().to_owned()).collect()
     }
 
-    /// Returns the features among the capabilities of `NodeGetCapabilities`.
+    /// Returns the features as capabilities for `NodeGetCapabilities`.
     pub(crate) fn node_capabilities(&self) -> impl Iterator<Item = NodeType> {
         self.0.iter().map(|feature| match feature {
             Feature::GetVolumeStats => NodeType::GetVolumeStats,
@@ -101,7 +102,7 @@ impl Features {
 }
 
 impl Feature {
-    /// The one that it says something further of.
+    /// Returns the capability without which this one has no meaning.
     const fn requires(self) -> Option<Self> {
         match self {
             Self::VolumeCondition => Some(Self::GetVolumeStats),
@@ -114,9 +115,9 @@ impl Feature {
     }
 }
 
-/// A driver from before a field doesn't see it: an older message hasn't got it.
+/// A request from which fields are removed that an older driver would not know.
 pub(crate) trait KnownFields {
-    /// Takes out of the request what the driver doesn't know.
+    /// Clears the fields of capabilities that were left out.
     fn clear_unknown_fields(&mut self, features: &Features);
 }
 
@@ -217,14 +218,14 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_that_knows_everything_sees_everything() {
+    fn a_driver_with_all_features_sees_all_fields() {
         let mut request = publish();
         request.clear_unknown_fields(&Features::without(&[]));
         assert_eq!(request, publish());
     }
 
     #[test]
-    fn an_older_driver_sees_nothing_of_what_came_later() {
+    fn an_older_driver_does_not_see_newer_fields() {
         let of = |left_out: &[Feature]| {
             let mut request = publish();
             request.clear_unknown_fields(&Features::without(left_out));
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn a_capability_that_speaks_of_another_goes_with_it() {
+    fn a_capability_is_left_out_with_the_one_it_requires() {
         let features = Features::without(&[Feature::DeferFsOps, Feature::GetVolumeStats]);
         let left: Vec<_> = features.node_capabilities().collect();
         let expected = [

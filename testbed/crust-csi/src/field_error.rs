@@ -1,12 +1,11 @@
-//! The error of a field of a request.
+//! The error of a request with an invalid field.
 
-/// A field of a request that can't be used.
+/// A field of a request that is missing or invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{field}: {reason}")]
 pub(crate) struct FieldError {
-    /// Its name in csi.proto.
+    /// The name of the field in csi.proto.
     pub(crate) field: &'static str,
-    /// The flaw of its value.
     pub(crate) reason: String,
 }
 

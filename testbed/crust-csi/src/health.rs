@@ -1,6 +1,5 @@
-//! Problems of a volume, or of the storage behind all volumes: as CSI 1.13 reports them, and as CSI did before.
-//!
-//! `VolumeCondition`, which 1.13 removed, and `VolumeHealth` are made of the same findings.
+//! Problems of a volume, or of the storage of all volumes. `VolumeHealth` of CSI 1.13, and `VolumeCondition`, which
+//! 1.13 removed, report the same problems.
 
 use crust_proto::csi::v1::node_get_storage_health_response::StorageBackendHealth;
 use crust_proto::csi::v1::volume_health::VolumeHealthEntry;
@@ -17,20 +16,19 @@ use crate::store::Record;
 /// A problem of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// How bad it is.
     pub(crate) status: VolumeHealthErrorType,
-    /// A word in CamelCase that stays the same over versions.
+    /// A word in CamelCase, which must not change between versions.
     pub(crate) reason: &'static str,
     /// A sentence with a hint.
     pub(crate) message: String,
 }
 
-/// All known problems of a volume; no two have the same status and reason, as CSI wants it.
+/// The problems of a volume. As CSI requires, no two have the same status and reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Health(Vec<Problem>);
 
 impl Health {
-    /// Adds a problem. Of two that have the same status and reason, the first is kept.
+    /// Adds a problem, unless there is one with the same status and reason.
     pub(crate) fn add(&mut self, problem: Problem) {
         let key = |it: &Problem| (it.status, it.reason);
         if !self.0.iter().any(|it| key(it) == key(&problem)) {
@@ -38,7 +36,6 @@ impl Health {
         }
     }
 
-    /// Adds another look's problems.
     pub(crate) fn extend(&mut self, other: Self) {
         other.0.into_iter().for_each(|problem| self.add(problem));
     }
@@ -47,20 +44,21 @@ impl Health {
         self.0.is_empty()
     }
 
-    /// Converts to `VolumeCondition`, the form before CSI 1.13. `well` is the message where nothing is wrong.
-    pub(crate) fn to_volume_condition(&self, well: &str) -> VolumeCondition {
+    /// Returns the `VolumeCondition` of versions before CSI 1.13. `healthy_message` is the message if there is no
+    /// problem.
+    pub(crate) fn to_volume_condition(&self, healthy_message: &str) -> VolumeCondition {
         let messages: Vec<&str> = self.0.iter().map(|it| it.message.as_str()).collect();
         VolumeCondition {
             abnormal: !self.is_healthy(),
             message: if self.is_healthy() {
-                well.to_owned()
+                healthy_message.to_owned()
             } else {
                 messages.join("; ")
             },
         }
     }
 
-    /// Converts to `VolumeHealth`, CSI 1.13's form.
+    /// Converts to the `VolumeHealth` of CSI 1.13.
     pub(crate) fn into_volume_health(self, id: &str) -> VolumeHealth {
         let entries = self.0.into_iter().map(|problem| VolumeHealthEntry {
             status: problem.status.into(),
@@ -81,8 +79,8 @@ impl From<Problem> for Health {
 }
 
 impl Driver {
-    /// Looks for problems of a volume's image. Fails only for what concerns all images: their directory was
-    /// replaced, which `NodeGetStorageHealth` reports.
+    /// Checks a volume's image for problems. Fails only if the directory of all images was replaced, which
+    /// `NodeGetStorageHealth` reports.
     pub(crate) fn image_health(&self, id: &str, record: &Record) -> Result<Health, Refusal> {
         let problem = match self.images.size(id) {
             Ok(size) => self
@@ -97,7 +95,7 @@ impl Driver {
         Ok(problem.map(Health::from).unwrap_or_default())
     }
 
-    /// Looks for problems of the data directory, which all volumes share.
+    /// Checks the data directory, which all volumes share, for problems.
     pub(crate) fn storage_health(&self) -> Vec<StorageBackendHealth> {
         use StorageHealthErrorType::{StorageDegraded, StorageUnreachable};
         let problem = |status: StorageHealthErrorType, reason: &str, message: String| {
@@ -125,7 +123,7 @@ impl Driver {
                 StorageDegraded,
                 "DataDirectoryReadOnly",
                 format!(
-                    "{}: its file system is read-only; hint: the kernel's log may tell of an error of its disk",
+                    "{}: the file system is read-only; hint: check the kernel log for errors of the disk",
                     self.settings.data_dir.display()
                 ),
             ),
@@ -133,8 +131,8 @@ impl Driver {
                 StorageDegraded,
                 "RoomTaken",
                 format!(
-                    "{}: volumes were promised {} bytes, and there is space for {}: writes to a volume may fail; \
-                     hint: make space, or delete volumes",
+                    "{}: volumes have {} bytes in total, and there is space for {}: writes to a volume may fail; \
+                     hint: free space, or delete volumes",
                     self.settings.data_dir.display(),
                     space.reserved,
                     space.bytes
@@ -145,7 +143,7 @@ impl Driver {
     }
 }
 
-/// Converts the error of one image to the volume's problem. An error of the directory is returned as it is.
+/// Converts the error of one image to a problem of the volume. Other errors are returned unchanged.
 fn image_problem(error: ImageError) -> Result<Problem, ImageError> {
     let reason = match error {
         ImageError::Missing(_) => "ImageMissing",
@@ -195,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_tell_of_every_problem_and_of_each_once() {
+    fn both_forms_report_every_problem_once() {
         use VolumeHealthErrorType::{DataLoss, Degraded};
         let mut health = Health::default();
         assert_eq!(
@@ -215,12 +213,12 @@ mod tests {
                 message: "first; worse".to_owned()
             }
         );
-        let told = health.into_volume_health("v");
-        let told = told
+        let health = health.into_volume_health("v");
+        let problems = health
             .health_statuses
             .iter()
             .map(|it| (it.status(), it.reason.as_str(), it.message.as_str()));
         let expected = [(Degraded, "A", "first"), (DataLoss, "A", "worse")];
-        assert_eq!(told.collect::<Vec<_>>(), expected);
+        assert_eq!(problems.collect::<Vec<_>>(), expected);
     }
 }

@@ -1,4 +1,4 @@
-//! Volumes' image files: sparse, and promised no more room than there is.
+//! The image files of volumes. They are sparse.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -8,74 +8,69 @@ use std::path::{Path, PathBuf};
 use crust_state::files::{Directory, FileError};
 use rustix::fs::StatVfsMountFlags;
 
-/// The directory of images, in the data directory.
+/// The name of the directory with the images, in the data directory.
 const IMAGES: &str = "images";
 
-/// Sizes are whole numbers of these: every file system's block divides it.
+/// Sizes are multiples of this, and so of the block size of every file system.
 pub(crate) const MEBIBYTE: u64 = 1 << 20;
 
-/// An image can't be made, grown or removed.
+/// The failure of an operation on an image.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ImageError {
-    /// A call failed.
+    /// A system call failed.
     #[error("{call} {}: {source}", path.display())]
     Call {
-        /// The system call.
         call: &'static str,
-        /// The file.
         path: PathBuf,
-        /// The error.
         source: io::Error,
     },
-    /// It should be there.
-    #[error("{}: the volume's image isn't there; hint: is the data directory's file system mounted?", .0.display())]
+    #[error("{}: the volume's image is missing; hint: check that the file system of the data directory is mounted", .0.display())]
     Missing(PathBuf),
-    /// It shouldn't.
-    #[error("{}: it is there, without a record of its volume; hint: bring the record back, or move the image away", .0.display())]
+    /// The image of a volume exists, but not its record.
+    #[error("{}: the image exists without a record of its volume; hint: restore the record, or move the image away", .0.display())]
     NoRecord(PathBuf),
-    /// Another directory has taken its place.
-    #[error("{}: it isn't the directory that crust-csi has begun with; hint: was a file system mounted over it, or unmounted? start crust-csi again", .0.display())]
+    /// Another directory is at the path of the images.
+    #[error("{}: the directory was replaced since crust-csi was started; hint: check whether a file system was mounted over it or unmounted, and restart crust-csi", .0.display())]
     DirectoryReplaced(PathBuf),
 }
 
-/// Space in the images' file system.
+/// The space in the file system of the images.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FileSystemSpace {
-    /// Bytes that images take, and those that are free beside them.
+    /// The bytes that images occupy, and those that are free.
     pub(crate) bytes: u64,
-    /// It is mounted read-only, or has become so.
+    /// Whether the file system is read-only, possibly because of an error.
     pub(crate) is_read_only: bool,
 }
 
-/// All images.
+/// The images of all volumes.
 #[derive(Debug)]
 pub(crate) struct Images {
     directory: PathBuf,
-    /// The same, as it was at the start: the loop driver takes paths.
-    held: File,
+    /// The directory that was opened at the start. The loop driver takes paths, so the path must still lead here.
+    opened: File,
 }
 
 impl Images {
-    /// Opens the images of a data directory, and makes their directory if it is missing.
+    /// Opens the directory of the images in a data directory. Creates it if it is missing.
     pub(crate) fn open(data: &Directory) -> Result<Self, FileError> {
         let directory = data.create_directory(IMAGES)?;
         let directory = directory.path().to_owned();
-        let held = File::open(&directory).map_err(|source| FileError::Call {
+        let opened = File::open(&directory).map_err(|source| FileError::Call {
             call: "open",
             path: directory.clone(),
             source,
         })?;
-        Ok(Self { directory, held })
+        Ok(Self { directory, opened })
     }
 
-    /// Checks that the directory is still at its path: its file system may have been mounted later, over the one that
-    /// the driver knows.
+    /// Checks that the directory is still at its path. A file system may have been mounted over it since the start.
     pub(crate) fn check(&self) -> Result<(), ImageError> {
-        let place = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
-        let now = self.directory.symlink_metadata().map(place);
-        let held = self.held.metadata().map(place);
-        match (now, held) {
-            (Ok(now), Ok(held)) if now == held => Ok(()),
+        let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+        let current = self.directory.symlink_metadata().map(identity);
+        let opened = self.opened.metadata().map(identity);
+        match (current, opened) {
+            (Ok(current), Ok(opened)) if current == opened => Ok(()),
             _ => Err(ImageError::DirectoryReplaced(self.directory.clone())),
         }
     }
@@ -85,11 +80,11 @@ impl Images {
         self.directory.join(format!("{id}.img"))
     }
 
-    /// Makes an empty image if there is none.
+    /// Creates an empty image of `size` bytes. Fails if it exists.
     pub(crate) fn create(&self, id: &str, size: u64) -> Result<(), ImageError> {
         self.check()?;
-        let made = created(&self.path(id), size)?;
-        made.sync_all().map_err(failed("fsync", &self.path(id)))?;
+        let image = create_file(&self.path(id), size)?;
+        image.sync_all().map_err(failed("fsync", &self.path(id)))?;
         self.sync()
     }
 
@@ -104,7 +99,7 @@ impl Images {
         }
     }
 
-    /// Gives an image more room; one that has it already is left alone.
+    /// Extends an image to `size` bytes, unless it is that large already.
     pub(crate) fn grow(&self, id: &str, size: u64) -> Result<(), ImageError> {
         let path = self.path(id);
         if self.size(id)? >= size {
@@ -116,29 +111,29 @@ impl Images {
         image.sync_all().map_err(failed("fsync", &path))
     }
 
-    /// Begins another image of a volume, empty and of the same size, beside the one that it has.
+    /// Creates a replacement of a volume's image: an empty file of the same size next to it. Returns its path.
     pub(crate) fn begin_replacement(&self, id: &str) -> Result<PathBuf, ImageError> {
         self.discard_replacement(id)?;
-        let beside = self.replacement_path(id);
-        created(&beside, self.size(id)?)?;
-        Ok(beside)
+        let replacement = self.replacement_path(id);
+        create_file(&replacement, self.size(id)?)?;
+        Ok(replacement)
     }
 
-    /// Has it take the place of the one that the volume has, which is gone then.
+    /// Replaces a volume's image by the replacement.
     pub(crate) fn commit_replacement(&self, id: &str) -> Result<(), ImageError> {
         self.check()?;
-        let beside = self.replacement_path(id);
-        fs::rename(&beside, self.path(id)).map_err(failed("rename", &beside))?;
+        let replacement = self.replacement_path(id);
+        fs::rename(&replacement, self.path(id)).map_err(failed("rename", &replacement))?;
         self.sync()
     }
 
-    /// Removes what was begun and never put; where nothing was, that is fine.
+    /// Removes the replacement of a volume's image, if there is one.
     pub(crate) fn discard_replacement(&self, id: &str) -> Result<(), ImageError> {
         self.check()?;
         self.unlink(&self.replacement_path(id))
     }
 
-    /// Removes an image; one that isn't there is fine.
+    /// Removes an image and its replacement, if they exist.
     pub(crate) fn remove(&self, id: &str) -> Result<(), ImageError> {
         self.discard_replacement(id)?;
         self.unlink(&self.path(id))
@@ -156,16 +151,16 @@ impl Images {
         }
     }
 
-    /// Returns how much room there is for all images together.
+    /// Returns the space for all images together.
     pub(crate) fn space(&self) -> Result<FileSystemSpace, ImageError> {
         let path = &self.directory;
         let list = |error| failed("getdents64", path)(error);
-        let mut taken = 0;
+        let mut occupied = 0;
         for entry in fs::read_dir(path).map_err(list)? {
             let entry = entry.map_err(list)?;
             match entry.metadata() {
-                Ok(image) => taken += image.blocks() * 512,
-                // Another call has removed it meanwhile.
+                Ok(image) => occupied += image.blocks() * 512,
+                // Another call has removed the file meanwhile.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => return Err(failed("lstat", &entry.path())(error)),
             }
@@ -174,7 +169,7 @@ impl Images {
         let stat = stat.map_err(|errno| failed("statvfs", path)(errno.into()))?;
         let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         Ok(FileSystemSpace {
-            bytes: free.saturating_add(taken),
+            bytes: free.saturating_add(occupied),
             is_read_only: stat.f_flag.contains(StatVfsMountFlags::RDONLY),
         })
     }
@@ -185,16 +180,16 @@ impl Images {
     }
 }
 
-/// Makes an empty file if there is none.
-fn created(path: &Path, size: u64) -> Result<File, ImageError> {
-    let mut made = File::options();
-    let made = made.write(true).create_new(true).mode(0o600).open(path);
-    let made = made.map_err(|error| match error.kind() {
+/// Creates a sparse file. Fails if it exists.
+fn create_file(path: &Path, size: u64) -> Result<File, ImageError> {
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let file = file.map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => ImageError::NoRecord(path.to_owned()),
         _ => failed("open", path)(error),
     })?;
-    made.set_len(size).map_err(failed("ftruncate", path))?;
-    Ok(made)
+    file.set_len(size).map_err(failed("ftruncate", path))?;
+    Ok(file)
 }
 
 fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ImageError {
@@ -207,14 +202,14 @@ mod tests {
     use super::*;
 
     fn images() -> (tempfile::TempDir, Images) {
-        let place = tempfile::tempdir().unwrap();
-        let data = Directory::create(&place.path().join("data")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let data = Directory::create(&directory.path().join("data")).unwrap();
         let images = Images::open(&data).unwrap();
-        (place, images)
+        (directory, images)
     }
 
     #[test]
-    fn an_image_is_made_empty_grows_and_goes() {
+    fn an_image_is_created_empty_extended_and_removed() {
         let (_place, images) = images();
         images.create("a", 4 * MEBIBYTE).unwrap();
         assert!(matches!(
@@ -232,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_beside_an_image_takes_its_place_or_goes() {
+    fn a_replacement_is_committed_or_discarded() {
         let (_place, images) = images();
         images.create("a", 4 * MEBIBYTE).unwrap();
         for _ in 0..2 {
@@ -254,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn another_directory_in_its_place_is_none() {
+    fn a_replaced_directory_is_not_used() {
         let (place, images) = images();
         images.create("a", MEBIBYTE).unwrap();
         let directory = place.path().join("data/images");
@@ -274,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn room_counts_what_images_have_taken() {
+    fn the_space_includes_what_images_occupy() {
         let (_place, images) = images();
         images.create("a", 64 * MEBIBYTE).unwrap();
         let image = File::options().write(true).open(images.path("a")).unwrap();
@@ -286,10 +281,8 @@ mod tests {
         )
         .unwrap();
         let free = rustix::fs::statvfs(&images.directory).unwrap();
-        // Others write beside us; but not that much.
-        let alone = free.f_bavail * free.f_frsize;
-        assert!(
-            images.space().unwrap().bytes >= alone.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE
-        );
+        // Other processes may write to the file system meanwhile, but less than this.
+        let free = free.f_bavail * free.f_frsize;
+        assert!(images.space().unwrap().bytes >= free.saturating_sub(8 * MEBIBYTE) + 16 * MEBIBYTE);
     }
 }

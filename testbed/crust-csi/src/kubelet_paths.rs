@@ -1,38 +1,38 @@
-//! Paths that kubelet gives to a driver, by their form below kubelet's own directory.
+//! The forms of the paths in kubelet's directory that kubelet gives to a driver.
 //!
-//! What stands at one of them is the volume's: it may be removed, or moved away.
+//! Anything at such a path belongs to the volume, and may be removed or moved away.
 
 use std::path::{Path, PathBuf};
 
 use crust_state::TargetPath;
 
-/// Below kubelet's directory: what a CSI driver's volumes have there.
+/// The directory for the volumes of CSI drivers, in kubelet's directory.
 const PLUGIN: &str = "plugins/kubernetes.io/csi";
 
-/// Returns whether a path is the target path of a CSI volume in a pod's directory, not one below it.
+/// Returns whether a path is exactly the target path of a CSI volume in a pod's directory.
 pub(crate) fn is_target(path: &TargetPath) -> bool {
     let volume = path.csi_volume();
     volume.is_some_and(|volume| volume.directory() == path.as_path())
 }
 
-/// Returns kubelet's directory, if a path is one that kubelet gives to this driver.
+/// Returns kubelet's directory if the path has one of the forms that kubelet gives to this driver.
 pub(crate) fn directory<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path> {
     if is_target(path) {
         // <kubelet>/pods/<uid>/volumes/kubernetes.io~csi/<pv>/mount
         return path.as_path().ancestors().nth(6);
     }
-    of_a_block_target(path).or_else(|| of_a_staging_path(path, driver))
+    directory_of_block_target(path).or_else(|| directory_of_staging_path(path, driver))
 }
 
-/// `<kubelet>/plugins/kubernetes.io/csi/volumeDevices/publish/<pv>/<pod's uid>`
-fn of_a_block_target(path: &TargetPath) -> Option<&Path> {
+/// Matches `<kubelet>/plugins/kubernetes.io/csi/volumeDevices/publish/<pv>/<pod's uid>`.
+fn directory_of_block_target(path: &TargetPath) -> Option<&Path> {
     let publish = path.as_path().ancestors().nth(2)?;
     above(publish, &format!("{PLUGIN}/volumeDevices/publish"))
 }
 
-/// `<kubelet>/plugins/kubernetes.io/csi/<driver>/<digest>/globalmount`, before Kubernetes 1.24 `…/pv/<pv>/globalmount`;
-/// of a block volume `…/volumeDevices/staging/<pv>`.
-fn of_a_staging_path<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path> {
+/// Matches `<kubelet>/plugins/kubernetes.io/csi/<driver>/<digest>/globalmount`, which was `…/pv/<pv>/globalmount`
+/// before Kubernetes 1.24. For a block volume, matches `…/volumeDevices/staging/<pv>`.
+fn directory_of_staging_path<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path> {
     let path = path.as_path();
     if path.file_name().is_some_and(|name| name == "globalmount") {
         let volumes = path.ancestors().nth(2)?;
@@ -43,15 +43,15 @@ fn of_a_staging_path<'p>(path: &'p TargetPath, driver: &str) -> Option<&'p Path>
     above(path.parent()?, &format!("{PLUGIN}/volumeDevices/staging"))
 }
 
-/// Returns the part of a path before `below`, if the path ends with that.
+/// Returns the part of the path before `below` if the path ends with `below`.
 fn above<'p>(path: &'p Path, below: &str) -> Option<&'p Path> {
     let below = Path::new(below);
     let above = path.ancestors().nth(below.components().count())?;
     path.ends_with(below).then_some(above)
 }
 
-/// Returns the quarantine directory for files that are found at such a path: in kubelet's own directory of the driver,
-/// which is on the same mount as its pods' directory.
+/// Returns the default quarantine directory for files at a path: `plugins/<driver>/quarantine` in kubelet's directory,
+/// which is on the same mount as the pods' directories. `None` if kubelet doesn't use paths of this form.
 pub(crate) fn default_quarantine(path: &TargetPath, driver: &str) -> Option<PathBuf> {
     let plugins = directory(path, driver)?.join("plugins").join(driver);
     Some(plugins.join("quarantine"))
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_of_kubelets_paths_is_known_and_no_other() {
+    fn only_kubelets_paths_are_recognized() {
         let cases = [
             ("/k/pods/u/volumes/kubernetes.io~csi/pv/mount", true),
             (

@@ -2,22 +2,22 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | `settings`, `features` | the command line, and what the driver can do by it |
-//! | `services` | the gRPC services: one call at a time for a volume |
-//! | `driver` | the state that they share, and the publications that really exist |
-//! | `controller` | volumes' storage |
-//! | `node` | volumes on this node: staged, published, measured, grown |
-//! | `capability` | how a volume is to be used: capabilities, parameters, contexts |
+//! | `settings`, `features` | the command line, and the capabilities that it leaves the driver |
+//! | `services` | the gRPC services, which run one call at a time for each volume |
+//! | `driver` | the state that the services share, and the publications that really exist |
+//! | `controller` | the storage of volumes: create, expand, list, delete |
+//! | `node` | volumes on this node: stage, publish, statistics, expand |
+//! | `capability` | volume capabilities, `StorageClass` parameters, volume contexts |
 //! | `store`, `images` | a record and an image file for each volume |
 //! | `serde_text` | serialisation by `Display` and `FromStr` |
-//! | `format` | fsck, and mkfs where there is nothing to lose |
-//! | `mounts`, `target_cleanup` | mounts on the host; a target path that is given back |
+//! | `format` | fsck, and mkfs on empty volumes |
+//! | `mounts`, `target_cleanup` | mounts on the host; removal of target paths |
 //! | `kubelet_paths` | the forms of kubelet's paths |
 //! | `ops` | the client of `crust_ops` |
-//! | `health` | what is wrong with a volume, or with the storage of all |
-//! | `refusal` | why a call isn't carried out, and its status |
+//! | `health` | problems of a volume, or of the storage of all volumes |
+//! | `refusal` | reasons for not carrying out a call, and their gRPC statuses |
 //!
-//! Images become loop devices in [`crust_blockfs::loops`].
+//! [`crust_blockfs::loops`] attaches images to loop devices.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
@@ -48,7 +48,7 @@ use clap::{CommandFactory, Parser};
 
 use settings::Settings;
 
-/// The driver's name in logs and errors.
+/// The program's name in logs and errors.
 const NAME: &str = "crust-csi";
 
 /// Runs the program and returns its exit code.
@@ -58,7 +58,7 @@ pub fn main() -> ExitCode {
     crust_serve::process::main(NAME, settings.log_level, server::serve(settings))
 }
 
-/// The command line, for manuals and completions.
+/// Returns the definition of the command line, for manuals and completions.
 #[must_use]
 pub fn command() -> clap::Command {
     Settings::command()

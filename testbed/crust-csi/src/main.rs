@@ -1,4 +1,4 @@
-//! The program; what it does is the library's, so that its manual can be made from the same.
+//! The program. Its code is in the library, from which the manual is generated, too.
 
 #![forbid(unsafe_code)]
 

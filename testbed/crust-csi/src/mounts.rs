@@ -1,4 +1,4 @@
-//! Mounts on the host, for volumes that aren't deferred.
+//! Mounts on the host, of volumes that are not deferred.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -27,58 +27,51 @@ use rustix::mount::{
 use crate::capability::MountCapability;
 use crate::store::Publication;
 
-/// kubelet waits two minutes for a call of CSI's; a walk that takes longer goes on at the next.
+/// The timeout of applying fsGroup. kubelet waits two minutes for a CSI call; the next call continues the walk.
 const FSGROUP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(110);
 
-/// For those who look at a volume, and don't use it.
+/// The longest time to wait for processes that inspect a volume and don't use it.
 const UNMOUNT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// The most mounts over one another at one path that are removed. More are a mistake.
+/// The maximum number of mounts stacked at one path that are removed. More are not plausible.
 const MAX_STACKED_MOUNTS: usize = 64;
 
-/// Something can't be mounted or unmounted.
+/// The reason why something can't be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MountsError {
-    /// A call failed.
+    /// A system call failed.
     #[error("{call} {}: {}", path.display(), Name(*errno))]
     Call {
-        /// The system call.
         call: &'static str,
         path: PathBuf,
-        /// The error.
         errno: Errno,
     },
-    /// Options.
     #[error(transparent)]
     Options(#[from] OptionsError),
-    /// The file system.
-    #[error("{told}")]
+    #[error("{message}")]
     FileSystem {
-        /// The reason, without the options that were given: CSI lets them be secrets.
-        told: String,
-        /// The caller's mistake.
+        /// The cause. It doesn't contain values of mount options, because CSI permits them to be secrets.
+        message: String,
+        /// Whether the request is wrong, and not the node.
         is_request_error: bool,
     },
-    /// fsGroup.
     #[error(transparent)]
     FsGroup(#[from] FsGroupError),
-    /// The mount table.
     #[error(transparent)]
     MountInfo(#[from] MountInfoError),
-    /// A loop device.
     #[error(transparent)]
     Loop(#[from] LoopError),
-    /// Something else is mounted there.
-    #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
+    /// Something other than the volume is mounted at the path.
+    #[error("{}: {mounted} is mounted there, which is not this volume; hint: unmount it", path.display())]
     Occupied {
         path: PathBuf,
-        /// What is mounted there.
-        what: String,
+        /// File system and source of the mount.
+        mounted: String,
     },
 }
 
 impl MountsError {
-    /// Whether it is how things stand, and not a failure.
+    /// Returns whether the cause is the state of the volume or its path, and not a failure of the node.
     pub(crate) fn is_state(&self) -> bool {
         match self {
             Self::Occupied { .. } => true,
@@ -91,7 +84,7 @@ impl MountsError {
     }
 }
 
-/// Mounts a volume's file system at a target path. It is there whole, with its owners, or it isn't.
+/// Mounts a volume's file system at a target path. The mount appears only after fsGroup has been applied.
 pub(crate) fn mount(
     device: &Device,
     mount: &MountCapability,
@@ -100,14 +93,14 @@ pub(crate) fn mount(
 ) -> Result<(), MountsError> {
     let mut options = options::parse(&mount.options)?;
     options.read_only |= publication.usage.is_read_only();
-    let place = create_target_directory(target)?;
-    // Another pod of the node may have it mounted, and be at work in it.
+    let target_directory = create_target_directory(target)?;
+    // Another pod on the node may have the volume mounted, and may be writing to it.
     let is_shared = device.is_held_exclusively().unwrap_or(true);
     let device = DeviceFacts::from(device.clone());
     let detached = instantiate(&device, mount, &options)?;
     let is_written = !publication.read_only && !options.read_only;
     if let Some(group) = mount.group.filter(|_| is_written) {
-        let order = FsGroupRequest {
+        let request = FsGroupRequest {
             group,
             policy: mount.change_policy.unwrap_or_default(),
             device: Some(&device),
@@ -115,7 +108,7 @@ pub(crate) fn mount(
         };
         fsgroup::apply(
             &detached,
-            &order,
+            &request,
             Deadline::after(FSGROUP_TIMEOUT),
             &mut |progress| {
                 tracing::info!("fsGroup {group}: {progress}");
@@ -123,14 +116,14 @@ pub(crate) fn mount(
         )?;
     }
     if publication.read_only {
-        // A second pod of the node may write: the superblock is read-only for nobody.
+        // Only the mount is read-only, not the superblock: another pod on the node may write.
         sys::add_attributes(&detached, MountAttrFlags::MOUNT_ATTR_RDONLY)
             .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)", target))?;
     }
-    attach(&detached, &place, target)
+    attach(&detached, &target_directory, target)
 }
 
-/// A volume's file system, mounted nowhere, as it is to be written to.
+/// Returns a detached mount of a volume's file system, which can be written to.
 pub(crate) fn mount_detached(
     device: &DeviceFacts,
     mount: &MountCapability,
@@ -152,18 +145,18 @@ fn instantiate(
         exclusive: false,
     };
     filesystem::mount_detached(&request).map_err(|error| MountsError::FileSystem {
-        told: without_values(&crust_state::error_message(&error), options),
+        message: without_option_values(&crust_state::error_message(&error), options),
         is_request_error: error.is_request_error(),
     })
 }
 
-/// A sentence without what options were given. The kernel's own words may have that alone.
-fn without_values(text: &str, options: &MountOptions) -> String {
+/// Removes the values of mount options from a message. The kernel's messages may contain a value without its key.
+fn without_option_values(text: &str, options: &MountOptions) -> String {
     let mut text = text.to_owned();
     for option in &options.fs_options {
         if let FsOption::Value { key, value } = option {
             text = text.replace(&format!("{key}={value}"), &format!("{key}=…"));
-            // Shorter ones are words and numbers of the sentence's own.
+            // Short values are not replaced, because the message itself may contain the same word or number.
             if value.len() > 3 {
                 text = text.replace(value.as_str(), "…");
             }
@@ -172,46 +165,46 @@ fn without_values(text: &str, options: &MountOptions) -> String {
     text
 }
 
-/// The root of what is mounted at a path.
+/// Opens the root directory of the mount at a path, without read access (`O_PATH`).
 pub(crate) fn open_root(target: &Path) -> Result<OwnedFd, MountsError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))
 }
 
-/// The same, open for more than to be named.
+/// Opens the root directory again for reading. `target` is only used in an error.
 pub(crate) fn reopen_readable(root: &OwnedFd, target: &Path) -> Result<OwnedFd, MountsError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     openat(root, ".", flags, Mode::empty()).map_err(failed("open", target))
 }
 
-/// Gives a block volume's device node a second place.
+/// Bind mounts the device node of a block volume at a target path. Creates the target file if it is missing.
 pub(crate) fn bind_device(device: &Device, target: &Path) -> Result<(), MountsError> {
-    let made = fs::File::options()
+    let created = fs::File::options()
         .write(true)
         .create_new(true)
         .mode(0o600)
         .open(target);
-    match made {
+    match created {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => return Err(failed("open", target)(errno::of(&error))),
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let place = openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))?;
+    let target_file = openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))?;
     let node = device.resolved_path();
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let detached = open_tree(CWD, node, flags).map_err(failed("open_tree", node))?;
-    // Or what is mounted over one of the two places would be at the other.
+    // Otherwise a mount over one of the two paths would propagate to the other.
     sys::set_propagation_private(&detached).map_err(failed("mount_setattr(MS_PRIVATE)", target))?;
-    attach(&detached, &place, target)
+    attach(&detached, &target_file, target)
 }
 
-fn attach(detached: &OwnedFd, place: impl AsFd, target: &Path) -> Result<(), MountsError> {
+fn attach(detached: &OwnedFd, to: impl AsFd, target: &Path) -> Result<(), MountsError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(detached, "", place, "", flags).map_err(failed("move_mount", target))
+    move_mount(detached, "", to, "", flags).map_err(failed("move_mount", target))
 }
 
-/// A target directory, made as kubelet makes its own; what is above it is the orchestrator's to make.
+/// Opens a target directory. Creates it with kubelet's mode if it is missing. Its parent must exist.
 pub(crate) fn create_target_directory(target: &Path) -> Result<OwnedFd, MountsError> {
     match fs::DirBuilder::new().mode(0o750).create(target) {
         Ok(()) => {}
@@ -226,8 +219,8 @@ pub(crate) fn mount_at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     if !may_be_mount(target) {
         return Ok(None);
     }
-    // The mount table has the path without its links, of which the target itself is none. It isn't asked: a file
-    // system that was shut down doesn't answer.
+    // The mount table has paths without symbolic links. Only the parent is resolved: the target itself is no link, and
+    // if its file system was shut down, it can't be accessed.
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
         return Ok(None);
     };
@@ -239,28 +232,28 @@ pub(crate) fn mount_at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     Ok(mounts.into_iter().rfind(|mount| mount.mount_point == real))
 }
 
-/// Whether a volume is mounted at a path, or its device's node: `false` where nothing is, and an error where
-/// something else is.
+/// Returns whether a volume or its device node is mounted at a path. Fails with [`MountsError::Occupied`] if something
+/// else is mounted there.
 pub(crate) fn is_mounted_at(devices: &[Device], target: &Path) -> Result<bool, MountsError> {
     let Some(mounted) = mount_at(target)? else {
         return Ok(false);
     };
     let node = device_node(target);
-    let is_it = |device: &Device| match node {
+    let is_volume = |device: &Device| match node {
         Some(node) => node == device.number(),
-        // A btrfs's device is none of its disks'.
+        // The device number of a mounted btrfs isn't that of its disk, so the source is compared, too.
         None => {
             mounted.device == device.number()
                 || mounted.source == device.resolved_path().as_os_str()
         }
     };
-    if devices.iter().any(is_it) {
+    if devices.iter().any(is_volume) {
         return Ok(true);
     }
     Err(occupied(target, &mounted))
 }
 
-/// Returns the device of a node. A path whose file system doesn't answer is none, for /dev does.
+/// Returns the device number if a path is a block device node. `None` also if the path can't be read: /dev always can.
 fn device_node(path: &Path) -> Option<DeviceNumber> {
     let stat = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW).ok()?;
     let is_device = FileType::from_raw_mode(stat.st_mode) == FileType::BlockDevice;
@@ -268,20 +261,19 @@ fn device_node(path: &Path) -> Option<DeviceNumber> {
     is_device.then_some(number)
 }
 
-/// Whether it is worth looking a path up in the mount table, which may be long.
+/// Returns whether a path can be a mount point, to avoid reading the mount table, which can be long.
 fn may_be_mount(path: &Path) -> bool {
     let flags = AtFlags::SYMLINK_NOFOLLOW;
     match statx(CWD, path, flags, StatxFlags::TYPE) {
         Ok(stat) => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
-        // It isn't there, or never can be.
+        // The path doesn't exist, or can't exist.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => false,
-        // An xfs that was shut down says EIO.
+        // For example EIO, if the file system is an xfs that was shut down.
         Err(_) => true,
     }
 }
 
-/// Whether at a block volume's target there is the node of a loop device that shows nothing any more:
-/// somebody has detached it by hand.
+/// Returns whether the target of a block volume is the node of a loop device that was detached by hand.
 pub(crate) fn is_detached_block_device(
     publication: &Publication,
     target: &Path,
@@ -289,9 +281,10 @@ pub(crate) fn is_detached_block_device(
     Ok(publication.usage.mount.is_none() && loops::is_detached(target)?)
 }
 
-/// Unmounts a volume from a path, however often it was mounted there. What else is mounted there is somebody
-/// else's, and an error. What a block volume was given is the node of a loop device: that goes whatever the device
-/// shows by now, and without a record if it shows nothing any more.
+/// Unmounts all mounts of a volume at a path. Fails if something else is mounted there.
+///
+/// The node of a loop device is an exception, because it is what a block volume gets. It is unmounted even if another
+/// image is attached to the device by now. Without a record, it is unmounted only if the device is detached.
 pub(crate) fn unmount(
     devices: &[Device],
     recorded: Option<&Publication>,
@@ -301,7 +294,7 @@ pub(crate) fn unmount(
         match (is_mounted_at(devices, path), recorded) {
             (Ok(true), _) => {}
             (Ok(false), _) => return Ok(()),
-            // Whatever the device shows by now: nobody else has that path, and a pod mustn't have it.
+            // The path belongs to this volume, and the pod must not keep a device that may have another image by now.
             (Err(MountsError::Occupied { .. }), Some(recorded))
                 if recorded.usage.mount.is_none()
                     && device_node(path).is_some_and(loops::is_loop) => {}
@@ -309,7 +302,7 @@ pub(crate) fn unmount(
                 if device_node(path).is_some_and(loops::is_loop) && loops::is_detached(path)? => {}
             (Err(error), _) => return Err(error),
         }
-        // Whoever asks for the volume's stats has its root open for a moment.
+        // A call for the volume's statistics holds its root open for a moment.
         let unmounted = Deadline::after(UNMOUNT_TIMEOUT).poll(|| {
             match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
                 Err(Errno::BUSY) => Ok(None),
@@ -322,15 +315,15 @@ pub(crate) fn unmount(
     Err(failed("umount2", path)(Errno::BUSY))
 }
 
-/// Something else is mounted at a path.
+/// Returns the error that something else is mounted at a path.
 pub(crate) fn occupied(path: &Path, mounted: &Mounted) -> MountsError {
     MountsError::Occupied {
         path: path.to_owned(),
-        what: describe(mounted),
+        mounted: describe(mounted),
     }
 }
 
-/// A mount by its file system and source.
+/// Returns the file system and the source of a mount, for messages.
 pub(crate) fn describe(mounted: &Mounted) -> String {
     let (fstype, source) = (&mounted.fstype, &mounted.source);
     format!(
@@ -340,7 +333,7 @@ pub(crate) fn describe(mounted: &Mounted) -> String {
     )
 }
 
-/// A mount below a directory, if there is one. A directory that can't be resolved has none.
+/// Returns a mount below a directory, if there is one. `None` also if the directory's path can't be resolved.
 pub(crate) fn mount_below(directory: &Path) -> Result<Option<Mounted>, MountInfoError> {
     let Ok(real) = directory.canonicalize() else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The client of `crust_ops`, by which mounts are deferred (KEP-2857, "Runtime API").
+//! The client of `crust_ops`, which defers mounts to the container runtime (KEP-2857, "Runtime API").
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,12 +19,13 @@ use tonic::{Request, Response, Status};
 use crate::capability::MountCapability;
 use crate::store::Publication;
 
-/// kubelet waits two minutes for a call of CSI's, and an unstage waits for the pod's mounts to go.
-const DEADLINE: Duration = Duration::from_secs(110);
+/// The timeout of a call. kubelet waits two minutes for a CSI call, and an unstage can wait until the pod's mounts are
+/// gone.
+const CALL_TIMEOUT: Duration = Duration::from_secs(110);
 
 type Client = RuntimeClient<Channel>;
 
-/// Whoever listens on the socket. Nothing is connected between calls: `crust_ops` may be restarted.
+/// A client of the `crust_ops` that listens on a socket. Each call connects anew: `crust_ops` can be restarted.
 #[derive(Debug)]
 pub(crate) struct Ops {
     socket: PathBuf,
@@ -32,13 +33,13 @@ pub(crate) struct Ops {
 }
 
 impl Ops {
-    /// To be used from threads that may wait.
+    /// Returns a client whose calls block. They must not be made on the threads of the async runtime.
     pub(crate) fn new(socket: &Path, handle: Handle) -> Self {
         let socket = socket.to_owned();
         Self { socket, handle }
     }
 
-    /// `RuntimeStageVolume`.
+    /// Calls `RuntimeStageVolume`.
     pub(crate) fn stage(
         &self,
         target: &TargetPath,
@@ -52,7 +53,7 @@ impl Ops {
         self.call(request, stage).map(drop)
     }
 
-    /// `RuntimeUnstageVolume`.
+    /// Calls `RuntimeUnstageVolume`.
     pub(crate) fn unstage(&self, target: &TargetPath) -> Result<(), CallFailure> {
         let request = RuntimeUnstageVolumeRequest {
             volume_target_path: text(target),
@@ -63,7 +64,7 @@ impl Ops {
         self.call(request, unstage).map(drop)
     }
 
-    /// `RuntimeGetVolumeStats`.
+    /// Calls `RuntimeGetVolumeStats`.
     pub(crate) fn stats(
         &self,
         target: &TargetPath,
@@ -77,18 +78,19 @@ impl Ops {
         self.call(request, stats)
     }
 
-    /// `RuntimeExpandVolume`; the file system's size then, in bytes.
+    /// Calls `RuntimeExpandVolume`. Returns the new size of the file system in bytes. Limits are in bytes; 0 means no
+    /// limit.
     pub(crate) fn expand(
         &self,
         target: &TargetPath,
-        least: i64,
-        most: i64,
+        min_bytes: i64,
+        max_bytes: i64,
     ) -> Result<i64, CallFailure> {
         let request = RuntimeExpandVolumeRequest {
             volume_target_path: text(target),
             capacity_range: Some(CapacityRange {
-                required_bytes: least,
-                limit_bytes: most,
+                required_bytes: min_bytes,
+                limit_bytes: max_bytes,
             }),
         };
         let expand = |mut client: Client, request| async move {
@@ -106,8 +108,8 @@ impl Ops {
         F: Future<Output = Result<Response<A>, Status>>,
     {
         let method = |channel, request| method(Client::new(channel), request);
-        let answer = client::call(&self.socket, DEADLINE, request, method);
-        self.handle.block_on(answer)
+        let response = client::call(&self.socket, CALL_TIMEOUT, request, method);
+        self.handle.block_on(response)
     }
 }
 
@@ -141,7 +143,7 @@ fn stage_request(
     }
 }
 
-/// Returns the text of a target path, which is a request's.
+/// Returns the path as text. Nothing is lost, because target paths come from requests, which are UTF-8.
 fn text(target: &TargetPath) -> String {
     target.as_path().to_string_lossy().into_owned()
 }

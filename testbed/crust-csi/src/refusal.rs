@@ -1,4 +1,4 @@
-//! Errors of calls, and the statuses that callers get for them: CSI gives each condition a code.
+//! Errors of calls, and their gRPC statuses. CSI specifies the codes.
 
 use std::path::PathBuf;
 
@@ -21,130 +21,94 @@ use crate::target_cleanup::CleanupError;
 /// An error of the data directory.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
-    /// A volume's record.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A volume's image.
     #[error(transparent)]
     Image(#[from] ImageError),
 }
 
-/// A call that isn't carried out.
+/// The reason why a call isn't carried out.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// A field of the request.
+    /// A field of the request is missing or invalid.
     #[error(transparent)]
     Field(#[from] FieldError),
-    /// There is no such volume.
     #[error(
-        "volume {0}: there is none; hint: was it deleted, or made by a driver with another --data-dir?"
+        "volume {0}: does not exist; hint: check whether it was deleted, or created by a driver with another --data-dir"
     )]
     NoVolume(String),
-    /// It isn't there.
-    #[error("volume {volume}: it isn't at {}; hint: {hint}", path.display())]
+    /// The volume is neither staged nor published at the path of the request.
+    #[error("volume {volume}: it is not at {}; hint: {hint}", path.display())]
     NotAtPath {
         volume: String,
-        /// The path where it should be.
         path: PathBuf,
-        /// The next step.
         hint: &'static str,
     },
-    /// Another call for the volume is under way.
-    #[error("volume {0}: another call for it is under way; hint: try again")]
+    /// Another call for the volume is in progress.
+    #[error("volume {0}: another call for it is in progress; hint: try again")]
     Pending(String),
-    /// Another volume's call for the target path is.
-    #[error("volume {volume}: another call for {} is under way; hint: try again", path.display())]
-    TargetPending {
-        volume: String,
-        /// The target path.
-        path: PathBuf,
-    },
-    /// There is such a volume or publication, and it is different.
-    #[error("volume {volume}: {what}")]
-    Exists {
-        volume: String,
-        /// The difference.
-        what: String,
-    },
-    /// Not as things stand.
-    #[error("volume {volume}: {what}")]
-    State {
-        volume: String,
-        /// How they stand, and what to do.
-        what: String,
-    },
-    /// No size fits.
+    /// A call for the target path is in progress, for this or another volume.
+    #[error("volume {volume}: another call for {} is in progress; hint: try again", path.display())]
+    TargetPending { volume: String, path: PathBuf },
+    /// The volume, staging or publication exists, but differs from the request.
+    #[error("volume {volume}: {message}")]
+    Exists { volume: String, message: String },
+    /// The state of the volume doesn't permit the call.
+    #[error("volume {volume}: {message}")]
+    State { volume: String, message: String },
+    /// There is no size within the limits of the request.
     #[error("capacity_range: {0}")]
     Range(String),
-    /// There isn't that much room.
+    /// The space for volumes doesn't suffice.
     #[error(
-        "{wanted} bytes are asked for, and {available} are left for volumes; hint: delete some, or raise --capacity"
+        "{requested} bytes are requested, and {available} are left for volumes; hint: delete volumes, or raise --capacity"
     )]
-    OutOfCapacity {
-        /// The bytes that are asked for.
-        wanted: u64,
-        /// The bytes that there are.
-        available: u64,
-    },
-    /// The volume has to be on another node.
+    OutOfCapacity { requested: u64, available: u64 },
+    /// The request asks for a volume on other nodes. Has the name of this node.
     #[error(
-        "accessibility_requirements: volumes are on node {0} here, which is none of those asked for"
+        "accessibility_requirements: this driver creates volumes on node {0} only, which is not among the requested nodes"
     )]
     OtherNode(String),
-    /// A page that there isn't.
-    #[error("starting_token: {0:?} is none of ListVolumes'; hint: list from the start")]
+    /// The page of a list doesn't exist.
+    #[error("starting_token: {0:?} is not a token of ListVolumes; hint: list from the start")]
     InvalidToken(String),
-    /// The capability was left out.
-    #[error("{0} is left out (--without); hint: what the driver can do, NodeGetCapabilities tells")]
+    #[error(
+        "{0} is left out (--without); hint: NodeGetCapabilities lists the driver's capabilities"
+    )]
     CapabilityLeftOut(&'static str),
-    /// `crust_ops` has refused, or isn't there.
+    /// A call of `crust_ops` failed.
     #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
         volume: String,
-        /// Its answer, or how it was missed.
         failure: client::CallFailure,
     },
-    /// A record or an image, of whichever volume.
+    /// An error of the data directory, in a call that names no volume.
     #[error(transparent)]
     Data(#[from] DataError),
-    /// Those of the volume that a call is about, or what it needs of others'.
+    /// An error of the data directory, in a call that names this volume.
     #[error("volume {volume}: {source}")]
-    VolumeData {
-        volume: String,
-        /// The error.
-        source: DataError,
-    },
-    /// Something of a volume on this node.
+    VolumeData { volume: String, source: DataError },
+    /// An operation on the node failed.
     #[error("volume {volume}: {source}")]
-    Node {
-        volume: String,
-        /// The error.
-        source: NodeError,
-    },
+    Node { volume: String, source: NodeError },
 }
 
-/// Something on this node that can't be done.
+/// The error of an operation on the node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
-    /// About its loop device.
     #[error(transparent)]
     Loop(#[from] LoopError),
-    /// About any device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// About its file system.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// About a mount.
     #[error(transparent)]
     Mounts(#[from] MountsError),
-    /// About a target directory.
     #[error(transparent)]
-    Clear(#[from] CleanupError),
-    /// About its file system's size.
+    Cleanup(#[from] CleanupError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
-    /// About the crust directory.
+    /// The crust directory can't be read.
     #[error(transparent)]
     Crust(#[from] FileError),
 }
@@ -162,24 +126,21 @@ impl From<ImageError> for Refusal {
 }
 
 impl Refusal {
-    /// A field that can't be used.
     pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         FieldError::new(field, reason).into()
     }
 
-    /// Not as things stand.
-    pub(crate) fn state(volume: &str, what: impl Into<String>) -> Self {
-        let (volume, what) = (volume.to_owned(), what.into());
-        Self::State { volume, what }
+    pub(crate) fn state(volume: &str, message: impl Into<String>) -> Self {
+        let (volume, message) = (volume.to_owned(), message.into());
+        Self::State { volume, message }
     }
 
-    /// Another one is there.
-    pub(crate) fn exists(volume: &str, what: impl Into<String>) -> Self {
-        let (volume, what) = (volume.to_owned(), what.into());
-        Self::Exists { volume, what }
+    pub(crate) fn exists(volume: &str, message: impl Into<String>) -> Self {
+        let (volume, message) = (volume.to_owned(), message.into());
+        Self::Exists { volume, message }
     }
 
-    /// Returns the refusal for an error of a volume on this node.
+    /// Returns a function that converts the error of an operation on the node.
     pub(crate) fn node<E: Into<NodeError>>(volume: &str) -> impl FnOnce(E) -> Self {
         let volume = volume.to_owned();
         move |error| Self::Node {
@@ -188,13 +149,13 @@ impl Refusal {
         }
     }
 
-    /// Returns the refusal for an error of `crust_ops`.
+    /// Returns a function that converts the failure of a call of `crust_ops`.
     pub(crate) fn ops(volume: &str) -> impl FnOnce(client::CallFailure) -> Self {
         let volume = volume.to_owned();
         move |failure| Self::Ops { volume, failure }
     }
 
-    /// The code, and a reason that stays the same over versions.
+    /// Returns the gRPC code, and the reason, which must not change between versions.
     fn code_and_reason(&self) -> (Code, &'static str) {
         match self {
             Self::Field(_) => (Code::InvalidArgument, "INVALID_FIELD"),
@@ -232,7 +193,7 @@ impl Refusal {
         }
     }
 
-    /// Adds the volume to a refusal that doesn't name one.
+    /// Adds the volume to an error of the data directory.
     fn with_volume(self, volume: &str) -> Self {
         match self {
             Self::Data(source) => Self::VolumeData {
@@ -248,7 +209,7 @@ impl Refusal {
         self.to_status(None)
     }
 
-    /// Returns the status for a caller that has asked about a volume.
+    /// Returns the status of a call that names a volume.
     pub(crate) fn into_status_for(self, volume: &str) -> Status {
         if volume.is_empty() {
             return self.into_status();
@@ -256,32 +217,32 @@ impl Refusal {
         self.with_volume(volume).to_status(Some(volume))
     }
 
-    fn to_status(&self, asked: Option<&str>) -> Status {
+    fn to_status(&self, requested: Option<&str>) -> Status {
         let (code, reason) = self.code_and_reason();
         let field = match self {
             Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
             _ => None,
         };
-        let failure = ErrorReply {
+        let reply = ErrorReply {
             code,
             reason,
             message: &error_message(self),
-            volume: self.volume().map(String::as_str).or(asked),
+            volume: self.volume().map(String::as_str).or(requested),
             field,
         };
-        failure.into_status()
+        reply.into_status()
     }
 }
 
 impl NodeError {
-    /// Whether it is how things stand, and not a failure of the node's.
+    /// Returns whether the cause is the state of the volume, and not a failure of the node.
     fn is_state(&self) -> bool {
         match self {
             Self::Loop(error) => error.is_in_use(),
             Self::Format(error) => error.is_volume_state(),
             Self::Mounts(error) => error.is_state(),
-            Self::Clear(error) => error.is_state(),
-            // kubelet lets the pod start with the old size, and doesn't ask again and again.
+            Self::Cleanup(error) => error.is_state(),
+            // After this code kubelet starts the pod with the old size, and doesn't repeat the call.
             Self::Resize(error) => matches!(
                 error,
                 ResizeError::Growth(GrowthError::Refused { .. } | GrowthError::Unsupported { .. })

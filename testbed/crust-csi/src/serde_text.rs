@@ -1,4 +1,4 @@
-//! Serialisation of values by their text (`Display` and `FromStr`), for the records.
+//! Serialisation of values in records as text (`Display` and `FromStr`).
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -19,7 +19,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same for values that may be missing.
+/// The same for `Option`.
 pub(crate) mod or_none {
     use serde::Serialize as _;
 

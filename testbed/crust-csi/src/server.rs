@@ -1,4 +1,4 @@
-//! The plugin, from its socket to its end.
+//! Starts the gRPC server and runs it until a signal ends it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,11 +18,11 @@ use crate::ops::Ops;
 use crate::services::{ControllerService, IdentityService, NodeService, ServiceState};
 use crate::settings::Settings;
 
-/// The most calls under way on a connection. An orchestrator has one connection for all its volumes.
-const STREAMS: u32 = 128;
+/// The maximum number of calls in progress on one connection. An orchestrator uses one connection for all volumes.
+const MAX_STREAMS: u32 = 128;
 
-/// How long calls under way have at the end. A `DaemonSet`'s pod has 30 s.
-const DRAIN: Duration = Duration::from_secs(20);
+/// The time that calls in progress have to complete at the end. The default grace period of a pod is 30 s.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 static DAEMON: Daemon = Daemon {
     name: crate::NAME,
@@ -42,19 +42,19 @@ static DAEMON: Daemon = Daemon {
     sockets: KnownSockets {
         names: &[],
         setting: "--endpoint",
-        unserved_reason: "crust-csi takes none",
+        unserved_reason: "crust-csi does not support socket activation",
     },
 };
 
 /// Serves until SIGTERM or SIGINT.
 pub(crate) async fn serve(settings: Settings) -> Result<()> {
-    // Before anybody can call: whoever is answered may send one.
+    // This comes before the server answers, because a caller may send a signal after its first answer.
     let mut signals = Signals::new()?;
     let endpoint = settings.endpoint.clone();
     let limits = ServerLimits {
         connections: DEFAULT_MAX_CONNECTIONS,
         calls: settings.max_calls,
-        streams: STREAMS,
+        streams: MAX_STREAMS,
     };
     let ops = Ops::new(&settings.crust_ops, Handle::current());
     let driver = Driver::new(settings, ops)?;
@@ -75,11 +75,11 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint.display(), "serves");
     loop {
         tokio::select! {
-            told = signals.next() => match told {
-                // There is no configuration but the command line.
+            signal = signals.next() => match signal {
+                // There is no configuration to reload.
                 SignalEvent::Reload => {}
                 SignalEvent::Terminate(name) => {
-                    tracing::info!("{name}: finishes what is under way");
+                    tracing::info!("{name}: finishing the calls in progress");
                     break;
                 }
             },
@@ -87,5 +87,5 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
         }
     }
     notify_stopping();
-    Ok(servers.shut_down(DRAIN).await?)
+    Ok(servers.shut_down(DRAIN_TIMEOUT).await?)
 }

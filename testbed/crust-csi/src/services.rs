@@ -1,4 +1,4 @@
-//! The gRPC services. Each call runs on a thread that may wait, once no other call of its volume is under way.
+//! The gRPC services. Each call runs on a blocking thread, unless another call for its volume is in progress.
 
 mod controller;
 mod node;
@@ -23,14 +23,15 @@ use crate::refusal::Refusal;
 pub(crate) use controller::ControllerService;
 pub(crate) use node::NodeService;
 
-/// The state that the services share.
+/// The driver, and the locks that serialise the calls for a volume.
 #[derive(Debug, Clone)]
 pub(crate) struct ServiceState {
     driver: Arc<Driver>,
+    /// Locks for calls that change a volume.
     change_locks: KeyedLocks<String>,
-    /// The calls for statistics. However many ask about a volume that hangs, one thread waits for it.
+    /// Locks for calls for statistics. If a volume hangs, only one thread waits for it.
     stats_locks: KeyedLocks<String>,
-    /// The calls for health, which come beside those for statistics.
+    /// Locks for calls for health. They can run at the same time as calls for statistics.
     health_locks: KeyedLocks<String>,
 }
 
@@ -44,8 +45,8 @@ impl ServiceState {
         }
     }
 
-    /// Runs a call that changes a volume. Another call meanwhile fails with CSI's code for that (`ABORTED`), after
-    /// which orchestrators try again.
+    /// Runs a call that changes a volume. If another one is in progress, fails with `ABORTED` as CSI specifies, and the
+    /// orchestrator tries again.
     async fn change<T: Send + 'static>(
         &self,
         volume: &str,
@@ -77,21 +78,21 @@ impl ServiceState {
 
     async fn run_exclusive<T: Send + 'static>(
         &self,
-        volumes: &KeyedLocks<String>,
+        locks: &KeyedLocks<String>,
         volume: &str,
         work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
-        let turn = volumes.try_lock(&volume.to_owned());
-        let turn = turn.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
+        let guard = locks.try_lock(&volume.to_owned());
+        let guard = guard.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
         self.run(Some(volume), move |driver| {
-            // The work may outlast its caller.
-            let _turn = turn;
+            // Held here because the work may outlast its caller.
+            let _guard = guard;
             work(driver)
         })
         .await
     }
 
-    /// Runs a call that only reads about a volume.
+    /// Runs a call that only reads the state of a volume. It needs no lock.
     async fn ask<T: Send + 'static>(
         &self,
         volume: &str,
@@ -101,7 +102,7 @@ impl ServiceState {
         self.run(Some(volume), work).await
     }
 
-    /// Runs a call that is about one volume or none.
+    /// Runs work on a blocking thread. `volume` is the volume that the call names, for errors.
     async fn run<T: Send + 'static>(
         &self,
         volume: Option<&str>,
@@ -118,7 +119,7 @@ impl ServiceState {
     }
 }
 
-/// `csi.v1.Identity`.
+/// The service `csi.v1.Identity`.
 #[derive(Debug)]
 pub(crate) struct IdentityService(pub(crate) ServiceState);
 
@@ -139,7 +140,11 @@ impl Identity for IdentityService {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let service = |of: ServiceType| Type::Service(Service { r#type: of.into() });
+        let service = |kind: ServiceType| {
+            Type::Service(Service {
+                r#type: kind.into(),
+            })
+        };
         let online = Type::VolumeExpansion(VolumeExpansion {
             r#type: ExpansionType::Online.into(),
         });
@@ -156,7 +161,7 @@ impl Identity for IdentityService {
         }))
     }
 
-    /// Answers as ready if the data directory can be read. `crust_ops` is needed only for some volumes.
+    /// Reports that the driver is ready if the data directory can be read. `crust_ops` is needed only for some volumes.
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
         self.0
             .run(None, |driver| {

@@ -1,4 +1,4 @@
-//! The command line. It is all the configuration there is: a plugin's is its `DaemonSet`'s arguments.
+//! The command line. There is no configuration file: a CSI plugin is configured in its `DaemonSet`.
 
 use std::path::PathBuf;
 
@@ -8,51 +8,51 @@ use crust_serve::log::LogLevel;
 
 use crate::features::{Feature, Features};
 
-/// The most bytes of a label's value in Kubernetes.
+/// The maximum length of a label's value in Kubernetes, in bytes.
 pub(crate) const MAX_LABEL_BYTES: usize = 63;
 
-/// The default of `--driver-name`, and so of `provisioner` in a `StorageClass`.
+/// The default of `--driver-name`, which is the `provisioner` in a `StorageClass`.
 pub(crate) const DRIVER: &str = "csi.crust.dev";
 
 /// A CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857)
 #[derive(Debug, Clone, Parser)]
 #[command(name = "crust-csi", version)]
 pub(crate) struct Settings {
-    /// The socket to serve CSI on
+    /// Socket to serve CSI on
     #[arg(long, value_name = "unix://PATH", value_parser = parse_socket_path, default_value = "unix:///run/crust-csi/csi.sock")]
     pub(crate) endpoint: PathBuf,
-    /// What this node is called; without it, the host's name
+    /// Name of this node [default: the host name]
     #[arg(long, value_name = "ID", value_parser = node_id)]
     node_id: Option<String>,
-    /// What the driver is called
+    /// Name of the driver, as in the provisioner of a StorageClass
     #[arg(long, value_name = "NAME", value_parser = driver_name, default_value = DRIVER)]
     pub(crate) driver_name: String,
-    /// Where volumes are kept: their images, and a record each
+    /// Directory for the images and records of volumes
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crust-csi")]
     pub(crate) data_dir: PathBuf,
-    /// At most so many bytes for all volumes; without it, as many as the data directory's file system has
+    /// Maximum total size of all volumes in bytes [default: the space in the data directory's file system]
     #[arg(long, value_name = "BYTES")]
     pub(crate) capacity: Option<u64>,
-    /// At most so many volumes in use on this node; 0 is no limit
+    /// Maximum number of volumes in use on this node; 0 is no limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..), default_value = "0")]
     pub(crate) max_volumes: i64,
-    /// The socket of `crust_ops`, which deferred volumes are staged by
+    /// Socket of crust_ops, which stages deferred volumes
     #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = crust_state::ops::DEFAULT_SOCKET)]
     pub(crate) crust_ops: PathBuf,
-    /// Where the runtime looks for staged volumes (`crust_root` of its configuration)
+    /// Directory where the runtime finds staged volumes (`crust_root` in its configuration)
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/run/crust")]
     pub(crate) crust_root: PathBuf,
-    /// Where files go that a pod left in a deferred volume's target directory, on the same mount as that;
-    /// without it, plugins/<driver's name>/quarantine below kubelet's directory
+    /// Directory for files that a pod left in the target directory of a deferred volume; must be on the same mount as
+    /// that directory [default: plugins/<driver name>/quarantine in kubelet's directory]
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pub(crate) quarantine_dir: Option<PathBuf>,
-    /// Leave out a capability, to play an older driver; more than once
+    /// Leave out a capability, to behave like an older driver; can be repeated
     #[arg(long, value_name = "CAPABILITY", value_enum)]
     without: Vec<Feature>,
-    /// Calls under way in all; more are told to try again
+    /// Maximum number of calls in progress; further calls fail and can be retried
     #[arg(long, value_name = "N", value_parser = max_calls, default_value = "128")]
     pub(crate) max_calls: usize,
-    /// What is logged
+    /// Log level: error, warn, info, debug or trace
     #[arg(long, value_name = "LEVEL", default_value = "info")]
     pub(crate) log_level: LogLevel,
 }
@@ -63,32 +63,32 @@ impl Settings {
         Features::without(&self.without)
     }
 
-    /// Returns the node's name.
+    /// Returns the node's name. It is not validated if it is the host name.
     pub(crate) fn node_id(&self) -> String {
         self.node_id.clone().unwrap_or_else(host_name)
     }
 }
 
-/// Each call has a thread.
+/// At most 10000, because each call has a thread.
 fn max_calls(text: &str) -> Result<usize, String> {
     let number = text
         .parse()
         .ok()
         .filter(|number| (1..=10_000).contains(number));
-    number.ok_or_else(|| "it has to be 1 to 10000".to_owned())
+    number.ok_or_else(|| "must be from 1 to 10000".to_owned())
 }
 
-/// `NodeGetInfoResponse.node_id` has at most 256 bytes; as a label's value, 63.
+/// `NodeGetInfoResponse.node_id` may have 256 bytes, but the node id is also the value of a label, which may have 63.
 fn node_id(text: &str) -> Result<String, String> {
     if text.is_empty() || text.len() > MAX_LABEL_BYTES {
         return Err(format!(
-            "it has to have 1 to {MAX_LABEL_BYTES} bytes, for it is a label's value too"
+            "must have 1 to {MAX_LABEL_BYTES} bytes, because it is also the value of a label"
         ));
     }
     Ok(text.to_owned())
 }
 
-/// `GetPluginInfoResponse.name`: a domain's, at most 63 bytes.
+/// Parses a `GetPluginInfoResponse.name`, which must be a domain name of at most 63 bytes.
 fn driver_name(text: &str) -> Result<String, String> {
     let is_edge = |byte: u8| byte.is_ascii_alphanumeric();
     let is_inner = |byte: u8| is_edge(byte) || matches!(byte, b'-' | b'.');
@@ -97,7 +97,7 @@ fn driver_name(text: &str) -> Result<String, String> {
     if ends_well && text.len() <= 63 && text.bytes().all(is_inner) {
         return Ok(text.to_owned());
     }
-    Err("it has to be a domain name of at most 63 bytes".to_owned())
+    Err("must be a domain name of at most 63 bytes".to_owned())
 }
 
 #[cfg(test)]
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_drivers_name_is_a_domains() {
+    fn a_drivers_name_must_be_a_domain_name() {
         for name in [DRIVER, "a", "A-1.b"] {
             assert!(driver_name(name).is_ok(), "{name}");
         }

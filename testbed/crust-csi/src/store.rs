@@ -1,4 +1,4 @@
-//! Volumes' records: a file each, replaced whole.
+//! The records of volumes. Each is a file, which is replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,37 +12,36 @@ use sha2::{Digest as _, Sha256};
 use crate::capability::{Capability, Parameters};
 use crate::format::Fstype;
 
-/// Values by a path of requests, each in one spelling.
+/// Values by a path from a request, in the form of [`path_key`](crate::driver::path_key).
 pub(crate) type ByPath<T> = BTreeMap<String, T>;
 
-/// The directory of records, in the data directory.
+/// The name of the directory with the records, in the data directory.
 const VOLUMES: &str = "volumes";
 
-/// At the end of a record's name.
+/// The suffix of a record's file name.
 const SUFFIX: &str = ".json";
 
 /// The record of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: Version<1>,
-    /// The name that it was created by; its id is made of it.
+    /// The name in the request that created the volume. The id is derived from it.
     pub(crate) name: String,
-    /// In bytes.
+    /// The size in bytes.
     pub(crate) capacity: u64,
-    /// The parameters that it was created with.
+    /// The parameters that the volume was created with.
     pub(crate) parameters: Parameters,
-    /// Whether its image is whole.
     #[serde(rename = "life")]
     pub(crate) lifecycle: Lifecycle,
-    /// The file system that it was given, which is never made anew.
+    /// The file system of the volume. Once it is set, mkfs is never run again.
     #[serde(default)]
     #[serde(rename = "holds")]
     pub(crate) file_system: Option<Fstype>,
-    /// The staged uses by staging path.
+    /// The capabilities that the volume is staged with, by staging path.
     #[serde(default)]
     pub(crate) staged: ByPath<Capability>,
-    /// The publications by target path. One is written before anything is done, and may be of something that was never
-    /// mounted or staged.
+    /// The publications by target path. A publication is recorded first, so it is possible that it was never mounted or
+    /// staged for the runtime.
     #[serde(default)]
     pub(crate) published: ByPath<Publication>,
 }
@@ -51,24 +50,24 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Lifecycle {
-    /// Its image is about to be made: there are no data.
+    /// The image is being created. There is no data.
     Creating,
-    /// It is there.
+    /// The volume exists.
     Ready,
-    /// Its image is about to be removed: there are no data that anybody wants.
+    /// The image is being removed. The data is no longer wanted.
     Deleting,
 }
 
 /// A publication of a volume for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Publication {
-    /// The capability that it is published with.
+    /// The capability that the volume is published with.
     pub(crate) usage: Capability,
-    /// It can only be read.
+    /// Whether this pod can only read the volume.
     pub(crate) read_only: bool,
-    /// The program that mounts it.
+    /// The program that mounts the volume.
     pub(crate) by: Mounter,
-    /// The features of the driver that read the request.
+    /// The driver's features when it read the request.
     #[serde(default)]
     pub(crate) features: Vec<String>,
 }
@@ -77,16 +76,16 @@ pub(crate) struct Publication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
-    /// The driver, on the host.
+    /// The driver mounts it on the host.
     Driver,
-    /// The container runtime, which finds it staged (KEP-2857).
+    /// The container runtime mounts it, because the driver has staged it there (KEP-2857).
     Runtime,
-    /// The container runtime, which kubelet tells what to mount (KEP-2857's earlier draft).
+    /// The container runtime mounts it, and learns from kubelet what to mount (KEP-2857's earlier draft).
     Kubelet,
 }
 
 impl Publication {
-    /// In a sentence.
+    /// Describes the publication in a message.
     pub(crate) fn describe(&self) -> String {
         let by = match self.by {
             Mounter::Driver => "mounted by the driver",
@@ -99,7 +98,7 @@ impl Publication {
 }
 
 impl Record {
-    /// Returns the record of a volume that is about to be made.
+    /// Returns the record of a volume that is about to be created.
     pub(crate) fn new(name: &str, capacity: u64, parameters: Parameters) -> Self {
         Self {
             version: Version,
@@ -114,28 +113,26 @@ impl Record {
     }
 }
 
-/// A record can't be read or written.
+/// The reason why a record can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
-    /// Its file.
     #[error(transparent)]
     File(#[from] FileError),
-    /// Its text can't be parsed.
+    /// The record can't be parsed.
     #[error(
-        "record {file}: {source}; hint: it was changed by hand, or by a later version of crust-csi"
+        "record {file}: {source}; hint: check whether it was changed by hand, or by a later version of crust-csi"
     )]
     Contents {
         file: String,
-        /// The error of the parser.
         source: serde_json::Error,
     },
 }
 
-/// Beside the directory of records: room that a record is written to when the disk is full. A file is replaced
-/// by another one, and that needs room even where it says less.
-const SPARE: &str = "spare";
+/// The name of a file in the data directory that reserves space. If the disk is full, the file is removed to write a
+/// record: even if a record gets smaller, replacing its file needs space.
+const SPARE_FILE: &str = "spare";
 
-/// In bytes.
+/// The size of the spare file.
 const SPARE_BYTES: usize = 64 * 1024;
 
 /// The records of all volumes.
@@ -143,7 +140,7 @@ const SPARE_BYTES: usize = 64 * 1024;
 pub(crate) struct Store {
     records: Directory,
     data: Directory,
-    /// One record at a time takes the room that was put aside.
+    /// Held while a record uses the space of the spare file.
     spare_lock: Mutex<()>,
 }
 
@@ -163,25 +160,25 @@ impl Store {
     }
 
     fn ensure_spare(&self) -> Result<(), FileError> {
-        let there = self.data.read_record(SPARE)?;
-        if there.is_some_and(|it| it.len() == SPARE_BYTES) {
+        let spare = self.data.read_record(SPARE_FILE)?;
+        if spare.is_some_and(|it| it.len() == SPARE_BYTES) {
             return Ok(());
         }
-        // Zeroes would take no room where a file system compresses.
+        // Incompressible data, because some file systems compress: zeroes would occupy no space there.
         let digests = (0_u64..).flat_map(|number| Sha256::digest(number.to_le_bytes()));
         self.data
-            .write(SPARE, &digests.take(SPARE_BYTES).collect::<Vec<u8>>())
+            .write(SPARE_FILE, &digests.take(SPARE_BYTES).collect::<Vec<u8>>())
     }
 
-    /// Keeps a record that says less than before, on a full disk too.
+    /// Saves a record from which something was removed. This succeeds even if the disk is full.
     pub(crate) fn save_removal(&self, id: &str, record: &Record) -> Result<(), StoreError> {
         match self.save(id, record) {
             Err(StoreError::File(error)) if error.is_full() => {
-                let _room = self
+                let _guard = self
                     .spare_lock
                     .lock()
                     .unwrap_or_else(PoisonError::into_inner);
-                self.data.remove(SPARE)?;
+                self.data.remove(SPARE_FILE)?;
                 let saved = self.save(id, record);
                 if let Err(error) = self.ensure_spare() {
                     tracing::warn!("{}", crust_state::error_message(&error));
@@ -192,8 +189,8 @@ impl Store {
         }
     }
 
-    /// All volumes, in the order of their ids; without a record where that can't be read, which is its own
-    /// calls' matter.
+    /// Returns all volumes in the order of their ids. The record is `None` if it can't be read; calls for that volume
+    /// report the error.
     pub(crate) fn all(&self) -> Result<Vec<(String, Option<Record>)>, StoreError> {
         let read = |id: String| match self.load(&id) {
             Ok(record) => (id, record),
@@ -205,22 +202,21 @@ impl Store {
         Ok(self.ids()?.into_iter().map(read).collect())
     }
 
-    /// Removes what a driver that was killed was writing. To be called by one that has the directory to
-    /// itself.
+    /// Removes temporary files of a driver that was killed. The caller must hold the lock of the data directory.
     pub(crate) fn remove_leftovers(&self) -> Result<(), FileError> {
-        let mut swept = Ok(());
+        let mut result = Ok(());
         for directory in [&self.records, &self.data] {
             directory.leftovers(&mut |found| {
                 let removed = found.and_then(|leftover| leftover.remove());
-                if swept.is_ok() {
-                    swept = removed;
+                if result.is_ok() {
+                    result = removed;
                 }
             });
         }
-        swept
+        result
     }
 
-    /// A volume's record, if there is such a volume.
+    /// Reads a volume's record. `None` if there is no such volume.
     pub(crate) fn load(&self, id: &str) -> Result<Option<Record>, StoreError> {
         if !is_id(id) {
             return Ok(None);
@@ -235,7 +231,7 @@ impl Store {
         })
     }
 
-    /// Keeps a volume's record.
+    /// Writes a volume's record.
     pub(crate) fn save(&self, id: &str, record: &Record) -> Result<(), StoreError> {
         let file = file(id);
         let bytes = serde_json::to_vec_pretty(record);
@@ -246,12 +242,12 @@ impl Store {
         Ok(self.records.write(&file, &bytes)?)
     }
 
-    /// Forgets a volume.
+    /// Removes a volume's record.
     pub(crate) fn remove(&self, id: &str) -> Result<(), StoreError> {
         Ok(self.records.remove(&file(id))?)
     }
 
-    /// All volumes' ids, in order.
+    /// Returns the ids of all volumes, sorted.
     pub(crate) fn ids(&self) -> Result<Vec<String>, StoreError> {
         let names = self.records.names()?;
         let ids = names.iter().filter_map(|name| name.strip_suffix(SUFFIX));
@@ -265,21 +261,21 @@ fn file(id: &str) -> String {
     format!("{id}{SUFFIX}")
 }
 
-/// Before each id.
+/// The prefix of each id.
 const PREFIX: &str = "crust-";
 
-/// The number of digits of a digest: enough that no two names have the same, and short enough for the name of the file
-/// in a loop device's status (`LO_NAME_SIZE`).
+/// The number of hex digits of an id. There are enough of them to avoid collisions, and few enough for the file name in
+/// a loop device's status (`LO_NAME_SIZE`).
 const DIGITS: usize = 32;
 
-/// A name's id. It is the same whenever it is asked for, so that a name is made once.
+/// Derives the id of a volume from its name. Equal names have equal ids, so a repeated request finds the volume.
 pub(crate) fn id_of(name: &str) -> String {
     let digest = Sha256::digest(name.as_bytes());
     let digits = hex::encode(digest);
     format!("{PREFIX}{}", &digits[..DIGITS])
 }
 
-/// Returns whether a text has the form of an id. An id becomes a file's name.
+/// Returns whether a text has the form of an id. Must be checked because ids are used in file names.
 pub(crate) fn is_id(text: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     text.strip_prefix(PREFIX)
@@ -291,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_a_names_own_and_a_files_name() {
+    fn an_id_is_unique_and_a_valid_file_name() {
         assert_eq!(id_of("pvc-1"), id_of("pvc-1"));
         assert_ne!(id_of("pvc-1"), id_of("pvc-2"));
         assert!(is_id(&id_of("../../etc/passwd")));
@@ -307,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_kept_listed_and_forgotten() {
+    fn a_record_is_saved_listed_and_removed() {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(&place.path().join("data")).unwrap();
         let (id, record) = (id_of("a"), Record::new("a", 5, Parameters::default()));
@@ -321,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_of_a_later_version_is_refused_by_its_name() {
+    fn the_error_about_a_later_version_names_the_record() {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(&place.path().join("data")).unwrap();
         let id = id_of("a");

@@ -1,9 +1,9 @@
-//! Gives a target path back: removes what a runtime made there, and keeps what a workload wrote.
+//! Removes target paths when a volume is unpublished, but keeps files that a workload has written there.
 //!
-//! The path itself is read, and no record is believed. kubelets without KEP-2857 make the
-//! directories of subPaths in a deferred volume's target, and runtimes those of missing bind sources: they are
-//! empty. A pod that ran under a handler without runcrust has written to the host's disk instead: nobody
-//! else has those files, and kubelet's own rmdir would fail for ever.
+//! What exists at the path decides, not a record. A kubelet without KEP-2857 creates the directories of subPaths in the
+//! target directory of a deferred volume, and runtimes create missing bind sources. These directories are empty. A pod
+//! that ran under a handler without runcrust has written files there, on the host's disk. They are the only copy of the
+//! data, and kubelet's own rmdir would fail for ever.
 
 use std::ffi::{CStr, OsStr, OsString};
 use std::fs;
@@ -23,41 +23,38 @@ use rustix::io::Errno;
 
 use crate::mounts;
 
-/// A target path can't be given back.
+/// The reason why a target path can't be removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CleanupError {
-    /// A call failed.
+    /// A system call failed.
     #[error("{call} {}: {}{hint}", path.display(), Name(*errno))]
     Call {
-        /// Name of the system call.
         call: &'static str,
         path: PathBuf,
-        /// Its error.
         errno: Errno,
-        /// The next step, if there is one to tell.
+        /// The next step in the form "; hint: …", or an empty string.
         hint: &'static str,
     },
-    /// Files are there, and no place is known for them.
+    /// There are files at the path, and there is no quarantine directory for them.
     #[error(
-        "{}: somebody has written files there, on the host; hint: --quarantine-dir says where they go, on the same mount",
+        "{}: files were written there on the host; hint: set --quarantine-dir to a directory on the same mount, to which they are moved",
         .0.display()
     )]
     NoQuarantine(PathBuf),
-    /// Something is mounted below.
-    #[error("{}: {what} is mounted there; hint: unmount it, it isn't this volume's", path.display())]
+    /// Something is mounted below the path.
+    #[error("{}: {mounted} is mounted there, which is not this volume; hint: unmount it", path.display())]
     MountBelow {
-        /// Path of the mount point.
+        /// The mount point.
         path: PathBuf,
         /// File system and source of the mount.
-        what: String,
+        mounted: String,
     },
-    /// The mount table can't be read.
     #[error(transparent)]
     MountInfo(#[from] MountInfoError),
 }
 
 impl CleanupError {
-    /// Whether it is how things stand, and not a failure.
+    /// Returns whether the cause is the state of the path, and not a failure of the node.
     pub(crate) fn is_state(&self) -> bool {
         match self {
             Self::Call { errno, .. } => matches!(*errno, Errno::BUSY | Errno::XDEV),
@@ -67,8 +64,9 @@ impl CleanupError {
     }
 }
 
-/// Removes what is at a target path, where nothing is mounted any more; one that isn't there is fine. Returns where
-/// files were moved to, if there were any. What is mounted below the path stays, and is an error.
+/// Removes a target path at which nothing is mounted any more. Succeeds if the path doesn't exist. If there are files,
+/// they are moved to the quarantine directory, and the new path is returned. Fails if something is mounted below the
+/// path.
 pub(crate) fn remove_target(
     target: &TargetPath,
     quarantine: Option<&Path>,
@@ -80,24 +78,24 @@ pub(crate) fn remove_target(
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let parent = match openat(CWD, parent, flags, Mode::empty()) {
         Ok(parent) => parent,
-        Err(errno) if is_none(errno) => return Ok(None),
+        Err(errno) if is_missing(errno) => return Ok(None),
         Err(errno) => return Err(failed("open", parent)(errno)),
     };
     let stat = match statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
-        Err(errno) if is_none(errno) => return Ok(None),
+        Err(errno) if is_missing(errno) => return Ok(None),
         Err(errno) => return Err(failed("fstatat", path)(errno)),
     };
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind == FileType::Directory {
-        // Neither is another file system looked into, nor moved away with its mount point.
+        // Another file system must not be searched, or moved away with its mount point.
         check_no_mount_below(path)?;
     }
     let removed = match kind {
         FileType::Directory if bare_directory::contents(path) == DirectoryContents::Bare => {
             remove_directories(&parent, name, path)
         }
-        // What a block volume's device was bound to.
+        // The mount point of a block volume's device node.
         FileType::RegularFile if stat.st_size == 0 => {
             unlinkat(&parent, name, AtFlags::empty()).map_err(failed("unlink", path))
         }
@@ -105,7 +103,7 @@ pub(crate) fn remove_target(
     };
     match removed {
         Ok(()) => Ok(None),
-        // Also of a directory in which somebody wrote while it was being removed.
+        // Either it isn't empty, or a process has written to it while it was being removed.
         Err(CleanupError::Call {
             errno: Errno::NOTEMPTY,
             ..
@@ -114,24 +112,25 @@ pub(crate) fn remove_target(
     }
 }
 
-/// Whether nothing is at a path, or what `clear` removes and nobody misses.
+/// Returns whether a path doesn't exist, or is the empty file or directory that an orchestrator may create for a
+/// volume.
 pub(crate) fn is_vacant(path: &Path, is_block: bool) -> bool {
     match fs::symlink_metadata(path) {
-        Ok(there) if is_block => there.is_file() && there.len() == 0,
-        Ok(there) => there.is_dir() && fs::read_dir(path).is_ok_and(|mut it| it.next().is_none()),
-        // Whoever makes it finds out.
+        Ok(found) if is_block => found.is_file() && found.len() == 0,
+        Ok(found) => found.is_dir() && fs::read_dir(path).is_ok_and(|mut it| it.next().is_none()),
+        // If it isn't simply missing, creating it will fail.
         Err(_) => true,
     }
 }
 
-/// Returns whether an error means that nothing is at a path, or can be.
-fn is_none(errno: Errno) -> bool {
+/// Returns whether an error means that a path doesn't exist, or can't exist.
+fn is_missing(errno: Errno) -> bool {
     let nothing = [Errno::NOENT, Errno::NOTDIR, Errno::NAMETOOLONG, Errno::LOOP];
     nothing.contains(&errno)
 }
 
-/// Removes a directory and the directories below it, the lowest first. Fails with `ENOTEMPTY` where anything else
-/// is in it, and with `EBUSY` or `EXDEV` where something is mounted.
+/// Removes a tree of directories from the bottom up. Fails with `ENOTEMPTY` if it contains anything else, and with
+/// `EBUSY` or `EXDEV` if something is mounted in it.
 fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), CleanupError> {
     match unlinkat(at, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
@@ -139,12 +138,12 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
         Err(errno) => return Err(failed("rmdir", path)(errno)),
     }
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let within = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let directory = openat2(at, name, flags, Mode::empty(), within);
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+    let directory = openat2(at, name, flags, Mode::empty(), resolve);
     let directory = directory.map_err(failed("openat2(RESOLVE_NO_XDEV)", path))?;
     for below in names(&directory).map_err(failed("getdents64", path))? {
         match remove_directories(&directory, &below, &path.join(&below)) {
-            // No directory: the one that it is in isn't empty.
+            // The entry isn't a directory, so the directory that contains it isn't empty.
             Err(CleanupError::Call {
                 errno: Errno::NOTDIR,
                 ..
@@ -155,12 +154,12 @@ fn remove_directories(at: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Cle
     unlinkat(at, name, AtFlags::REMOVEDIR).map_err(failed("rmdir", path))
 }
 
-/// Refuses a directory with a mount in it.
+/// Fails if something is mounted below a directory.
 fn check_no_mount_below(directory: &Path) -> Result<(), CleanupError> {
     match mounts::mount_below(directory)? {
         None => Ok(()),
         Some(mounted) => Err(CleanupError::MountBelow {
-            what: mounts::describe(&mounted),
+            mounted: mounts::describe(&mounted),
             path: mounted.mount_point,
         }),
     }
@@ -179,7 +178,7 @@ fn names(directory: impl AsFd) -> Result<Vec<OsString>, Errno> {
     Ok(names)
 }
 
-/// Moves a target path's file or directory, whole, into the quarantine directory.
+/// Moves the file or directory at a target path to the quarantine directory. Returns its new path.
 fn move_to_quarantine(
     parent: &OwnedFd,
     name: &OsStr,
@@ -188,26 +187,26 @@ fn move_to_quarantine(
 ) -> Result<PathBuf, CleanupError> {
     let path = target.as_path();
     let directory = quarantine.ok_or_else(|| CleanupError::NoQuarantine(path.to_owned()))?;
-    let mut missing = fs::DirBuilder::new();
-    missing
+    let mut builder = fs::DirBuilder::new();
+    builder
         .recursive(true)
         .mode(0o700)
         .create(directory)
         .map_err(|error| failed("mkdir", directory)(errno::of(&error)))?;
     for number in 0_u32.. {
-        let place = directory.join(format!("{}-{number}", target.digest().short()));
-        match renameat_with(parent, name, CWD, &place, RenameFlags::NOREPLACE) {
-            Ok(()) => return Ok(place),
+        let new_path = directory.join(format!("{}-{number}", target.digest().short()));
+        match renameat_with(parent, name, CWD, &new_path, RenameFlags::NOREPLACE) {
+            Ok(()) => return Ok(new_path),
             Err(Errno::EXIST) => {}
             Err(errno) => {
                 let hint = if errno == Errno::XDEV {
-                    "; hint: it has to be on the same mount; --quarantine-dir says where it is"
+                    "; hint: set --quarantine-dir to a directory on the same mount"
                 } else {
                     ""
                 };
                 return Err(CleanupError::Call {
                     call: "rename to",
-                    path: place,
+                    path: new_path,
                     errno,
                     hint,
                 });
@@ -235,14 +234,14 @@ mod tests {
     use crate::kubelet_paths::default_quarantine;
 
     struct Scene {
-        _place: tempfile::TempDir,
+        _directory: tempfile::TempDir,
         target: TargetPath,
         quarantine: PathBuf,
     }
 
     fn scene() -> Scene {
-        let place = tempfile::tempdir().unwrap();
-        let target = place
+        let directory = tempfile::tempdir().unwrap();
+        let target = directory
             .path()
             .join("kubelet/pods/uid/volumes/kubernetes.io~csi/pv/mount");
         fs::create_dir_all(&target).unwrap();
@@ -250,44 +249,44 @@ mod tests {
         Scene {
             quarantine: default_quarantine(&target, "driver").unwrap(),
             target,
-            _place: place,
+            _directory: directory,
         }
     }
 
     impl Scene {
-        fn clear(&self) -> Option<PathBuf> {
+        fn remove_target(&self) -> Option<PathBuf> {
             remove_target(&self.target, Some(&self.quarantine)).unwrap()
         }
     }
 
     #[test]
-    fn empty_directories_go_however_deep() {
+    fn nested_empty_directories_are_removed() {
         let scene = scene();
         let target = scene.target.as_path();
         fs::create_dir_all(target.join("a/b/c")).unwrap();
         fs::create_dir_all(target.join("d")).unwrap();
-        assert_eq!(scene.clear(), None);
+        assert_eq!(scene.remove_target(), None);
         assert!(!target.exists() && target.parent().unwrap().exists());
-        assert_eq!(scene.clear(), None, "again");
+        assert_eq!(scene.remove_target(), None, "again");
     }
 
     #[test]
-    fn files_are_moved_whole_and_each_time_to_a_place_of_their_own() {
+    fn files_are_moved_to_a_new_path_each_time() {
         let scene = scene();
         let target = scene.target.as_path();
-        let mut places = Vec::new();
+        let mut new_paths = Vec::new();
         for data in ["first", "second"] {
             fs::create_dir_all(target.join("empty/deeper")).unwrap();
             fs::create_dir_all(target.join("sub")).unwrap();
             fs::write(target.join("sub/file"), data).unwrap();
-            let place = scene.clear().expect("a place");
+            let new_path = scene.remove_target().expect("there are files");
             assert!(!target.exists());
-            assert!(place.starts_with(&scene.quarantine));
-            assert!(place.join("empty/deeper").is_dir(), "whole");
-            assert_eq!(fs::read_to_string(place.join("sub/file")).unwrap(), data);
-            places.push(place);
+            assert!(new_path.starts_with(&scene.quarantine));
+            assert!(new_path.join("empty/deeper").is_dir(), "moved as a whole");
+            assert_eq!(fs::read_to_string(new_path.join("sub/file")).unwrap(), data);
+            new_paths.push(new_path);
         }
-        assert_ne!(places[0], places[1]);
+        assert_ne!(new_paths[0], new_paths[1]);
         assert!(
             scene
                 .quarantine
@@ -296,18 +295,18 @@ mod tests {
     }
 
     #[test]
-    fn a_link_is_not_followed_and_kept() {
+    fn a_symbolic_link_is_moved_and_not_followed() {
         let scene = scene();
         let target = scene.target.as_path();
         let elsewhere = tempfile::tempdir().unwrap();
         symlink(elsewhere.path(), target.join("link")).unwrap();
-        let place = scene.clear().expect("a place");
-        assert!(place.join("link").is_symlink());
+        let new_path = scene.remove_target().expect("there is a link");
+        assert!(new_path.join("link").is_symlink());
         assert!(elsewhere.path().exists());
     }
 
     #[test]
-    fn without_a_place_nothing_is_touched() {
+    fn without_a_quarantine_directory_files_are_left() {
         let scene = scene();
         let file = scene.target.as_path().join("file");
         fs::write(&file, "data").unwrap();
@@ -317,15 +316,15 @@ mod tests {
     }
 
     #[test]
-    fn a_block_volumes_file_goes_unless_it_holds_data() {
+    fn an_empty_target_file_is_removed_and_one_with_data_is_moved() {
         let scene = scene();
         let target = scene.target.as_path();
         fs::remove_dir(target).unwrap();
         fs::write(target, "").unwrap();
-        assert_eq!(scene.clear(), None);
+        assert_eq!(scene.remove_target(), None);
         assert!(!target.exists());
         fs::write(target, "data").unwrap();
-        let place = scene.clear().expect("a place");
-        assert_eq!(fs::read_to_string(place).unwrap(), "data");
+        let new_path = scene.remove_target().expect("the file has data");
+        assert_eq!(fs::read_to_string(new_path).unwrap(), "data");
     }
 }

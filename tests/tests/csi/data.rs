@@ -96,7 +96,7 @@ fn growth_does_not_hide_a_truncated_image() {
         .unwrap();
     image.set_len(16 << 20).unwrap();
     let error = expect_error(scene.call(volume.grow(64 << 20)), Code::FailedPrecondition);
-    assert!(error.contains("it was cut"), "{error}");
+    assert!(error.contains("it was truncated"), "{error}");
     assert_eq!(image.metadata().unwrap().len(), 16 << 20);
 }
 

@@ -191,7 +191,7 @@ on_each_delegate! {
         let [kept] = &kept[..] else { panic!("{kept:?}") };
         assert_eq!(fs::read_to_string(kept.join("logs/astray")).unwrap(), "somebody's data");
         let log = csi.log();
-        let warning = log.lines().find(|line| line.contains(" WARN ") && line.contains("somebody has written files"));
+        let warning = log.lines().find(|line| line.contains(" WARN ") && line.contains("files were written there"));
         assert!(warning.is_some_and(|line| line.contains(kept.to_str().unwrap())), "{log}");
     }
 

@@ -204,7 +204,10 @@ fn a_truncated_image_is_abnormal() {
         .volume_condition
         .expect("VOLUME_CONDITION requires volume_condition");
     assert!(condition.abnormal, "{condition:?}");
-    assert!(condition.message.contains("it was cut"), "{condition:?}");
+    assert!(
+        condition.message.contains("it was truncated"),
+        "{condition:?}"
+    );
     scene.unpublish_and_unstage(&volume, &[&target]);
 }
 

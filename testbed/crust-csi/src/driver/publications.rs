@@ -1,5 +1,5 @@
-//! The publications that really exist. A record is written before anything is done, and mounts don't outlast a boot: so
-//! the mount table and the crust directory are read.
+//! The publications that really exist, as determined from the mount table and the crust directory. A record doesn't
+//! suffice: it is written before the publication, and remains after a reboot, which removes the mounts.
 
 use crust_blockfs::device::Device;
 use crust_blockfs::loops;
@@ -11,7 +11,7 @@ use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
 
-/// Returns whether the device of a staged volume shows another disk by now, so that its entry is stale.
+/// Returns whether the device of a staged volume has another disk sequence number by now, so that the entry is stale.
 fn is_another_disk(staged: &MountInfo) -> bool {
     let now = Device::open(&staged.device).and_then(|device| device.disk_seq());
     match (staged.disk_seq, now) {
@@ -21,7 +21,7 @@ fn is_another_disk(staged: &MountInfo) -> bool {
 }
 
 impl Driver {
-    /// A target path that another volume has is its own.
+    /// Fails if another volume is published at the target path.
     pub(crate) fn check_not_other_volumes(
         &self,
         id: &str,
@@ -30,13 +30,13 @@ impl Driver {
         match self.other_volume_at(id, target)? {
             None => Ok(()),
             Some(other) => {
-                let what = format!("{} is volume {other}'s", target.as_path().display());
-                Err(Refusal::state(id, what))
+                let message = format!("{} is volume {other}'s", target.as_path().display());
+                Err(Refusal::state(id, message))
             }
         }
     }
 
-    /// Another volume that is at a target path.
+    /// Returns the other volume that is published at a target path, if there is one.
     pub(crate) fn other_volume_at(
         &self,
         id: &str,
@@ -59,14 +59,14 @@ impl Driver {
         Ok(None)
     }
 
-    /// The loop devices of a volume: one or none, but where its image was unlinked, or somebody has attached
-    /// it a second time.
+    /// Returns the loop devices of a volume. There is more than one if the image was unlinked, or attached a second
+    /// time by hand.
     pub(crate) fn loop_devices(&self, id: &str) -> Result<Vec<Device>, Refusal> {
         loops::find_by_name(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
-    /// Returns whether anything is staged at a target path for a runtime. The crust directory is read, and no record:
-    /// the directory doesn't outlast a boot, as mounts don't.
+    /// Returns whether any volume is staged for a runtime at a target path. This is read from the crust directory,
+    /// which is gone after a reboot, like the mounts. A record isn't.
     pub(crate) fn is_anything_staged(
         &self,
         id: &str,
@@ -76,7 +76,7 @@ impl Driver {
         self.crust.has_entry(&target).map_err(Refusal::node(id))
     }
 
-    /// Returns whether this volume is staged there for a runtime, as far as that can be told.
+    /// Returns whether this volume is staged for a runtime at a target path. Assumes it is if the entry can't be read.
     pub(crate) fn is_staged(
         &self,
         id: &str,
@@ -87,9 +87,9 @@ impl Driver {
             Ok(None) => Ok(false),
             Ok(Some(staged)) => {
                 let device = staged.info().device.as_path();
-                let is_its = devices.iter().any(|it| it.path() == device);
-                // Somebody has detached it by hand, and another file may be attached there since.
-                Ok(is_its
+                let is_own_device = devices.iter().any(|it| it.path() == device);
+                // The device may have been detached by hand, and another file may have been attached to it since.
+                Ok(is_own_device
                     || loops::is_detached(device).map_err(Refusal::node(id))?
                     || is_another_disk(staged.info()))
             }
@@ -97,7 +97,7 @@ impl Driver {
         }
     }
 
-    /// Whether a runtime finds another volume there.
+    /// Returns whether another volume is staged for a runtime at a target path.
     pub(crate) fn is_other_volume_staged(
         &self,
         id: &str,
@@ -108,7 +108,7 @@ impl Driver {
         Ok(is_staged && !self.is_staged(id, devices, target)?)
     }
 
-    /// Refuses what would take a volume from a pod.
+    /// Fails if the volume is published to a pod.
     pub(crate) fn check_unpublished(&self, id: &str, record: &Record) -> Result<(), Refusal> {
         match self.existing_publications(id, record)?.first() {
             None => Ok(()),
@@ -120,7 +120,7 @@ impl Driver {
         }
     }
 
-    /// The publications that there really are.
+    /// Returns those publications of a record that really exist, with their target paths.
     pub(crate) fn existing_publications<'r>(
         &self,
         id: &str,
@@ -130,16 +130,16 @@ impl Driver {
             return Ok(Vec::new());
         }
         let devices = self.loop_devices(id)?;
-        let mut live = Vec::new();
+        let mut existing = Vec::new();
         for (path, publication) in &record.published {
             if self.publication_exists(id, &devices, path, publication)? {
-                live.push((path.as_str(), publication));
+                existing.push((path.as_str(), publication));
             }
         }
-        Ok(live)
+        Ok(existing)
     }
 
-    /// Whether a publication on record really is there.
+    /// Returns whether a publication of a record really exists.
     pub(crate) fn publication_exists(
         &self,
         id: &str,
@@ -152,7 +152,7 @@ impl Driver {
         };
         match publication.by {
             Mounter::Driver => match mounts::is_mounted_at(devices, target.as_path()) {
-                // Whose it is doesn't matter here, if it isn't a device that was detached by hand.
+                // Another mount is at the path. It counts only if it is the volume's device, detached by hand.
                 Err(MountsError::Occupied { .. }) => {
                     mounts::is_detached_block_device(publication, target.as_path())
                         .map_err(Refusal::node(id))
@@ -160,7 +160,7 @@ impl Driver {
                 other => other.map_err(Refusal::node(id)),
             },
             Mounter::Runtime => self.is_staged(id, devices, &target),
-            // Nobody tells us; it is kubelet's until it says otherwise.
+            // This can't be determined. The publication exists until kubelet unpublishes it.
             Mounter::Kubelet => Ok(true),
         }
     }

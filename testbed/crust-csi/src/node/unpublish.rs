@@ -59,7 +59,7 @@ impl Driver {
             self.unstage_deferred(id, &target, is_said)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
-        self.clear(id, &target)?;
+        self.clean_up_path(id, &target)?;
         if record.published.remove(&path_key(&target)).is_some() {
             self.save_publication_removal(id, &record, by)?;
         }
@@ -166,7 +166,7 @@ impl Driver {
     ) -> Result<(), Refusal> {
         mounts::unmount(devices, None, place.as_path()).map_err(Refusal::node(id))?;
         if kubelet_paths::directory(place, &self.settings.driver_name).is_some() {
-            self.clear(id, place)?;
+            self.clean_up_path(id, place)?;
         }
         tracing::info!("volume {id}: there is none, and nothing of it is left at {place:?}");
         Ok(())

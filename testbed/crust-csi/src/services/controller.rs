@@ -1,4 +1,4 @@
-//! `csi.v1.Controller`.
+//! The service `csi.v1.Controller`: runs each call on the driver.
 
 use crust_proto::csi::v1::controller_server::Controller;
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
@@ -18,7 +18,6 @@ use super::ServiceState;
 use crate::features::Feature;
 use crate::store::id_of;
 
-/// The service.
 #[derive(Debug)]
 pub(crate) struct ControllerService(pub(crate) ServiceState);
 

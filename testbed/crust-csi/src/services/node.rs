@@ -1,4 +1,4 @@
-//! `csi.v1.Node`.
+//! The service `csi.v1.Node`: runs each call on the driver.
 
 use crust_proto::csi::v1::node_server::Node;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as RpcType;
@@ -17,12 +17,11 @@ use tonic::{Request, Response, Status};
 use super::ServiceState;
 use crate::features::{Feature, KnownFields};
 
-/// The service.
 #[derive(Debug)]
 pub(crate) struct NodeService(pub(crate) ServiceState);
 
 impl NodeService {
-    /// A request, as a driver of these capabilities sees it.
+    /// Returns the request without the fields that a driver with these capabilities doesn't know.
     fn known_fields<R: KnownFields>(&self, request: Request<R>) -> R {
         let mut request = request.into_inner();
         request.clear_unknown_fields(&self.0.driver.features);
