@@ -6,8 +6,8 @@ use std::process::Command;
 
 use runcrust_tests::{Run, TestDir};
 
-/// One of `programs/`, by its name.
-/// The source of a C program.
+/// The source of a C program in `programs/`.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Program {
     name: &'static str,
     text: &'static str,
