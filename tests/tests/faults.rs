@@ -198,7 +198,7 @@ on_each_delegate! {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::write(volume.entry().join("runcrust.json"), "{").unwrap();
         let refused = volume.unstage().failure();
-        assert!(refused.stderr.contains("is in use by somebody"), "the device tells: {refused}");
+        assert!(refused.stderr.contains("is in use by a user that runcrust has no record of"), "the device tells: {refused}");
         kill(sandbox.pid());
         let _ = volume.unstage().success();
         assert!(!volume.entry().exists());

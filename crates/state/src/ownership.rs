@@ -53,7 +53,7 @@ pub enum Conflict {
     SharingDenied(VolumeOwner),
     /// A superblock has one set of options. The kernel would silently ignore those of a second mount.
     #[error(
-        "{owner} has it mounted as {present}, which can't be changed to {wanted} while it is in use; hint: stage the volume with the same file system and options for all of its users, or end that {noun} first", noun = .owner.noun
+        "{owner} has it mounted as {present}, which can't be changed to {wanted} while it is in use; hint: stage the volume with the same file system and options for all of its users, or stop that {noun} first", noun = .owner.noun
     )]
     Superblock {
         owner: VolumeOwner,

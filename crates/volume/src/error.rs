@@ -152,11 +152,11 @@ pub(super) enum Cause {
          sets which ones are allowed"
     )]
     FileSystem { fstype: String, allowed: String },
-    #[error("it is in use by {user}; hint: end that {noun} first")]
+    #[error("it is in use by {user}; hint: stop that {noun} first")]
     InUse { user: String, noun: &'static str },
     #[error(
         "it is in use by {user} with other properties than requested: {}; hint: stage it with the same properties, \
-         or end that {noun} first", .differences.join("; ")
+         or stop that {noun} first", .differences.join("; ")
     )]
     Differs {
         user: String,
@@ -173,12 +173,12 @@ pub(super) enum Cause {
     )]
     ReadOnly,
     #[error(
-        "device {0} is gone from this node; hint: attach it again, and end the pods or containers that use the volume"
+        "device {0} is gone from this node; hint: stop the pods and containers that use the volume, and attach the device again"
     )]
     DeviceGone(DeviceNumber),
     #[error(
-        "device path {path} leads to device {now} now, but the volume is in use on device {mounted}; hint: end the \
-         pods or containers that use it, and stage the volume again with the device that holds its data"
+        "device path {path} leads to device {now} now, but the volume is in use on device {mounted}; hint: stop the \
+         pods and containers that use the volume, and stage it again with the device that holds its data"
     )]
     DevicePathMoved {
         path: String,
@@ -312,11 +312,11 @@ mod tests {
         for (sandbox, expected) in [
             (
                 "s",
-                "it is in use by container c of pod p (sandbox s); hint: end that pod first",
+                "it is in use by container c of pod p (sandbox s); hint: stop that pod first",
             ),
             (
                 "c",
-                "it is in use by container c; hint: end that container first",
+                "it is in use by container c; hint: stop that container first",
             ),
         ] {
             assert_eq!(Cause::in_use(&user(sandbox)).to_string(), expected);

@@ -169,7 +169,7 @@ impl Symptom<'_> {
     fn hint(&self, fstype: &str) -> String {
         match self {
             Self::CallFailed { .. } | Self::ShutDown | Self::ReadOnly | Self::Errors(_) => format!(
-                "see the kernel's log, end the pods or containers that use the volume, and run {} on its \
+                "see the kernel's log, stop the pods and containers that use the volume, and run {} on its \
                  device before it is used again",
                 fstypes::checker(fstype)
             ),

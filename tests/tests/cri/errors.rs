@@ -118,7 +118,7 @@ on_each_delegate! {
         on_a_late_volume(delegate, Node::ext4, |node, pod, target, device| {
             with_mounted(device.path(), |_| {
                 let app = pod.with("one", target);
-                assert_refused(node, pod, &app, &["in use by somebody", utf8(device.path())]);
+                assert_refused(node, pod, &app, &["in use by a user that runcrust has no record of", utf8(device.path())]);
             });
         });
     }

@@ -142,7 +142,7 @@ on_each_delegate! {
         let pid = mine.pid();
         process::kill_now(pid);
         wait_until("its end", WAIT_TIMEOUT, || !process::is_alive(pid));
-        let _ = refuses(&volume, dead, "has ended; hint: kubelet makes a new sandbox");
+        let _ = refuses(&volume, dead, "has ended; hint: wait until kubelet has recreated the sandbox");
     }
 
     fn volumes_that_another_pod_has(delegate: Delegate) {

@@ -147,7 +147,7 @@ on_each_delegate! {
         assert_well(&node, &old);
         let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
         let sentence = writer.expect_refusal();
-        assert!(sentence.contains("or end that pod first"), "{sentence}");
+        assert!(sentence.contains("or stop that pod first"), "{sentence}");
         old.end([running, again]);
         new.end([joined]);
         let writing = writer.app();

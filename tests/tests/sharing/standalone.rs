@@ -21,10 +21,10 @@ on_each_delegate! {
 
             let used = format!("it is in use by container {}", one.id());
             for (run, next) in [
-                (node.unstage(&target), "hint: end that container first"),
+                (node.unstage(&target), "hint: stop that container first"),
                 (
                     node.try_stage(&target, device.path(), &["--read-only"]),
-                    "stage it as it was, or end that container first",
+                    "stage it with the same properties, or stop that container first",
                 ),
             ] {
                 let error = run.failure().stderr;

@@ -51,7 +51,7 @@ pub enum EntryError {
         kata: PathBuf,
     },
     /// `runcrust.json` can't be parsed.
-    #[error("{}: {source}; hint: end the pods or containers that use the volume, then unstage it, which removes the file", path.display())]
+    #[error("{}: {source}; hint: stop the pods and containers that use the volume, then unstage it, which removes the file", path.display())]
     Record {
         path: PathBuf,
         source: serde_json::Error,
