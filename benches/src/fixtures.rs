@@ -40,8 +40,8 @@ pub(crate) fn device(node: &Node) -> LoopDevice {
 pub(crate) fn remove_staged(places: &[PathBuf; 2]) {
     let [entry, lock] = places;
     if entry.exists() {
-        fs::remove_dir_all(entry).expect("a staged volume");
-        fs::remove_file(lock).expect("its lock");
+        fs::remove_dir_all(entry).expect("remove an entry");
+        fs::remove_file(lock).expect("remove the lock file");
     }
 }
 

@@ -129,7 +129,7 @@ impl Csi {
             .append(true)
             .open(self.daemon.log_path());
         command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(log.expect("its log"));
+        command.stderr(log.expect("open the log"));
         command
             .spawn()
             .unwrap_or_else(|error| panic!("{command:?}: {error}"))

@@ -25,7 +25,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct Disk {
     path: PathBuf,
     number: String,
-    _turn: Flock<File>,
+    _lock: Flock<File>,
 }
 
 impl Disk {
@@ -40,11 +40,11 @@ impl Disk {
             taken = disks.iter().find_map(|path| Some((path, lock(path)?)));
             taken.is_some()
         });
-        let (path, turn) = taken.expect("a disk was locked");
+        let (path, lock) = taken.expect("a disk was locked");
         let disk = Self {
             number: Device::of(path).number().to_owned(),
             path: path.clone(),
-            _turn: turn,
+            _lock: lock,
         };
         // The last user may have been killed, and the kernel releases its mounts a little later.
         wait_until(

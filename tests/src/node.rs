@@ -320,7 +320,7 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>) {
     };
     for entry in entries {
         let entry = entry.expect("an entry of the test's directory");
-        if entry.file_type().expect("its type").is_dir() {
+        if entry.file_type().expect("a file type").is_dir() {
             files_below(&entry.path(), files);
         } else {
             files.push(entry.path());

@@ -107,11 +107,11 @@ pub fn unexpected_entries(directory: &Path) -> Vec<String> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
         entries => entries.expect("a directory"),
     };
-    let complaint = |entry: std::io::Result<fs::DirEntry>| {
+    let failure = |entry: std::io::Result<fs::DirEntry>| {
         let path = entry.expect("an entry").path();
         format!("{} exists", path.display())
     };
-    entries.map(complaint).collect()
+    entries.map(failure).collect()
 }
 
 /// Returns the mounts of a device on the host and in a process's namespace.

@@ -269,7 +269,10 @@ fn assert_empty(directory: &Path) {
 fn assert_no_files(directory: &Path) {
     for entry in fs::read_dir(directory).expect("a target path") {
         let entry = entry.expect("an entry");
-        assert!(entry.file_type().expect("its type").is_dir(), "{entry:?}");
+        assert!(
+            entry.file_type().expect("a file type").is_dir(),
+            "{entry:?}"
+        );
         assert_no_files(&entry.path());
     }
 }

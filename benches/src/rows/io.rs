@@ -37,7 +37,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let ours = PathBuf::from(format!("/proc/{}/root/data", container.pid()));
     let host = OnHost::mount(&node, &device);
     let file = File::create(host.bound.join("file")).expect("a file");
-    file.set_len(SIZE << 20).expect("its size");
+    file.set_len(SIZE << 20).expect("set the size");
     drop(file);
 
     let rounds = effort.rounds(ROUNDS);

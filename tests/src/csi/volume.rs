@@ -130,7 +130,7 @@ pub fn create_request(name: &str, capability: VolumeCapability) -> CreateVolumeR
     CreateVolumeRequest {
         name: name.to_owned(),
         capacity_range: Some(at_least(
-            i64::try_from(mebibytes << 20).expect("it is small"),
+            i64::try_from(mebibytes << 20).expect("the size fits"),
         )),
         volume_capabilities: vec![capability],
         ..CreateVolumeRequest::default()

@@ -31,7 +31,7 @@ pub enum Extent {
 
 impl Extent {
     /// Returns the positions to try. The first `few` distinguish most parsers.
-    fn places<T>(self, all: &[T], few: usize) -> &[T] {
+    fn positions<T>(self, all: &[T], few: usize) -> &[T] {
         match self {
             Self::Table => &all[..few],
             Self::Product => all,
@@ -44,18 +44,18 @@ const CASES: &str = include_str!("../../../src/invocation/cases.txt");
 const VERBS: [&str; 3] = ["create", "run", "restore"];
 
 /// The number of random rows for each beginning.
-const AT_RANDOM: usize = 150;
+const RANDOM_ROWS: usize = 150;
 
 /// Returns the rows for a delegate. The delegate's help lists its options.
 pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
     let mut sections = vec![
-        section("the cases of src/invocation/cases.txt", cases(delegate)),
+        section("the cases of src/invocation/cases.txt", case_rows(delegate)),
         section(
             "every spelling of a bundle, and every place",
-            bundles(extent),
+            bundle_rows(extent),
         ),
-        section("more than one bundle", verbs_with(&REPEATED, extent)),
-        section("another configuration", verbs_with(&CONFIGURATIONS, extent)),
+        section("more than one bundle", verb_rows(&REPEATED, extent)),
+        section("another configuration", verb_rows(&CONFIGURATIONS, extent)),
     ];
     let mut known = HashSet::new();
     for verb in VERBS {
@@ -64,24 +64,24 @@ pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
         options.retain(|option| known.insert(option.clone()) || extent == Extent::Product);
         let rows = options
             .iter()
-            .flat_map(|option| option_of(verb, option, extent));
+            .flat_map(|option| option_rows(verb, option, extent));
         sections.push(section(&format!("the options of {verb}"), rows.collect()));
     }
     let globals = options::of(delegate, None).into_iter();
-    let globals = globals.flat_map(|option| global(&option, extent));
+    let globals = globals.flat_map(|option| global_option_rows(&option, extent));
     sections.push(section("the global options", globals.collect()));
-    sections.push(section("before the subcommand", fronts(extent)));
+    sections.push(section("before the subcommand", front_rows(extent)));
     if delegate == Delegate::Crun {
         let clusters = CLUSTERS.iter().map(|row| words(row)).collect();
         sections.push(section("joined short options", clusters));
         let abbreviations = abbreviations(delegate, extent);
         sections.push(section("options cut short", abbreviations));
     }
-    sections.push(section("other subcommands", others(extent)));
+    sections.push(section("other subcommands", other_subcommand_rows(extent)));
     if extent == Extent::Product {
-        sections.push(section("at random", at_random()));
+        sections.push(section("at random", random_rows()));
     }
-    without_doubles(&mut sections);
+    remove_duplicates(&mut sections);
     sections
 }
 
@@ -94,38 +94,42 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> Section {
 
 /// Returns the rows of runcrust's own cases for the program in a delegate's place. Cases that only newer delegates
 /// accept are included, because the installed one has its own error for them.
-pub(super) fn cases(delegate: Delegate) -> Vec<Vec<String>> {
+fn case_rows(delegate: Delegate) -> Vec<Vec<String>> {
     let flavour = format!("{} | ", flavour(delegate));
     let lines = CASES.lines().filter_map(|line| line.strip_prefix(&flavour));
     let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
     // runcrust's own subcommands never reach a delegate, and would change this host.
-    let own = ["crust ", "install ", "uninstall "];
-    let rows = rows.filter(|columns| !own.iter().any(|word| columns[1].starts_with(word)));
+    let own_subcommands = ["crust ", "install ", "uninstall "];
+    let rows = rows.filter(|columns| {
+        !own_subcommands
+            .iter()
+            .any(|word| columns[1].starts_with(word))
+    });
     rows.map(|columns| words(columns[0])).collect()
 }
 
-fn bundles(extent: Extent) -> Vec<Vec<String>> {
+fn bundle_rows(extent: Extent) -> Vec<Vec<String>> {
     let mut rows = Vec::new();
     for (at, bundle) in BUNDLES.iter().enumerate() {
         // The plainest spellings are tried in every position.
         let extent = if at < 2 { Extent::Product } else { extent };
-        for frame in extent.places(&FRAMES, 2) {
+        for frame in extent.positions(&FRAMES, 2) {
             rows.push(words(&format!("create {}", frame.replace("{}", bundle))));
         }
-        for start in extent.places(&["restore", "run", "run -d", "restore --image-path i"], 1) {
+        for start in extent.positions(&["restore", "run", "run -d", "restore --image-path i"], 1) {
             rows.push(words(&format!("{start} {bundle} x")));
         }
     }
     rows
 }
 
-fn verbs_with(ends: &[&str], extent: Extent) -> Vec<Vec<String>> {
-    let verbs = extent.places(&VERBS, 2).iter();
+fn verb_rows(ends: &[&str], extent: Extent) -> Vec<Vec<String>> {
+    let verbs = extent.positions(&VERBS, 2).iter();
     let rows = verbs.flat_map(|verb| ends.iter().map(move |end| words(&format!("{verb} {end}"))));
     rows.collect()
 }
 
-fn option_of(verb: &str, option: &str, extent: Extent) -> Vec<Vec<String>> {
+fn option_rows(verb: &str, option: &str, extent: Extent) -> Vec<Vec<String>> {
     let frames = [
         "{} -b A x",
         "{} v -b A x",
@@ -139,12 +143,12 @@ fn option_of(verb: &str, option: &str, extent: Extent) -> Vec<Vec<String>> {
         "-b A x {} v",
         "-b A {} -- x",
     ];
-    let frames = extent.places(&frames, 4).iter();
+    let frames = extent.positions(&frames, 4).iter();
     let rows = frames.map(|frame| words(&format!("{verb} {}", frame.replace("{}", option))));
     rows.collect()
 }
 
-fn global(option: &str, extent: Extent) -> Vec<Vec<String>> {
+fn global_option_rows(option: &str, extent: Extent) -> Vec<Vec<String>> {
     let frames = [
         "{} create -b A x",
         "{} v create -b A x",
@@ -160,12 +164,12 @@ fn global(option: &str, extent: Extent) -> Vec<Vec<String>> {
         "{} v state x",
         "{}",
     ];
-    let frames = extent.places(&frames, 5).iter();
+    let frames = extent.positions(&frames, 5).iter();
     let rows = frames.map(|frame| words(&frame.replace("{}", option)));
     rows.collect()
 }
 
-fn fronts(extent: Extent) -> Vec<Vec<String>> {
+fn front_rows(extent: Extent) -> Vec<Vec<String>> {
     let ends = [
         "create -b A x",
         "run -b A x",
@@ -173,7 +177,7 @@ fn fronts(extent: Extent) -> Vec<Vec<String>> {
         "state x",
         "create --frob -b A x",
     ];
-    let ends = extent.places(&ends, 1).iter();
+    let ends = extent.positions(&ends, 1).iter();
     let rows = ends.flat_map(|end| {
         FRONTS
             .iter()
@@ -198,7 +202,7 @@ fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
                 let short = &option[..length];
                 let changes = length == 3 || fit(short) != fit(&option[..length - 1]);
                 if changes || extent == Extent::Product {
-                    let frames = extent.places(&frames, 1).iter();
+                    let frames = extent.positions(&frames, 1).iter();
                     rows.extend(frames.map(|frame| words(&frame.replace("{}", short))));
                 }
             }
@@ -207,7 +211,7 @@ fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
     rows
 }
 
-fn others(extent: Extent) -> Vec<Vec<String>> {
+fn other_subcommand_rows(extent: Extent) -> Vec<Vec<String>> {
     let frames = [
         "{} -b A x",
         "{} create",
@@ -215,7 +219,7 @@ fn others(extent: Extent) -> Vec<Vec<String>> {
         "{} create -b A x",
         "--debug {} x",
     ];
-    let frames = extent.places(&frames, 2);
+    let frames = extent.positions(&frames, 2);
     let words_and_frames = words(OTHERS).into_iter().flat_map(|word| {
         let rows = frames
             .iter()
@@ -225,11 +229,11 @@ fn others(extent: Extent) -> Vec<Vec<String>> {
     words_and_frames.collect()
 }
 
-fn at_random() -> Vec<Vec<String>> {
+fn random_rows() -> Vec<Vec<String>> {
     let (mut random, tokens) = (Random::new(2857), words(TOKENS));
     let mut rows = Vec::new();
     for (start, end) in [("create", ""), ("run", ""), ("", "create -b A x")] {
-        for _ in 0..AT_RANDOM {
+        for _ in 0..RANDOM_ROWS {
             let count = 1 + random.below(5);
             let some = (0..count).map(|_| random.pick(&tokens).clone());
             rows.push([words(start), some.collect(), words(end)].concat());
@@ -239,7 +243,7 @@ fn at_random() -> Vec<Vec<String>> {
 }
 
 /// Removes rows that an earlier section contains.
-fn without_doubles(sections: &mut [Section]) {
+fn remove_duplicates(sections: &mut [Section]) {
     let mut known = HashSet::new();
     for section in sections {
         section.rows.retain(|row| known.insert(row.clone()));

@@ -54,14 +54,14 @@ impl<'a> Kubelet<'a> {
     /// that are not supported here.
     pub fn run(&self, name: &str, spec: &PodSpec) -> Result<RunningPod, CriError> {
         let pod = self.sandbox_config(name, spec);
-        self.wait_for_the_runtime();
+        self.wait_for_runtime();
         let sandbox = self.cri.run_pod(&pod, "")?;
         for container in spec.init_containers.iter().flatten() {
             let id = self
                 .cri
                 .run(&sandbox, &self.container(spec, container), &pod)?;
-            self.wait_for_the_end(&id, &pod, &container.name);
-            self.wait_for_the_runtime();
+            self.wait_for_success(&id, &pod, &container.name);
+            self.wait_for_runtime();
         }
         let mut containers = BTreeMap::new();
         for container in &spec.containers {
@@ -87,7 +87,7 @@ impl<'a> Kubelet<'a> {
         let mut containers = spec.containers.iter();
         let found = containers.find(|it| it.name == container);
         let found = found.unwrap_or_else(|| panic!("the spec has no container {container}"));
-        self.wait_for_the_runtime();
+        self.wait_for_runtime();
         let mut config = self.container(spec, found);
         config.metadata.get_or_insert_default().attempt = 1;
         self.cri
@@ -110,11 +110,11 @@ impl<'a> Kubelet<'a> {
     }
 
     /// Waits for the CRI, because a node's runtime is restarted when it is configured.
-    fn wait_for_the_runtime(&self) {
+    fn wait_for_runtime(&self) {
         wait::wait_until("the CRI to answer", WAIT_TIMEOUT, || self.cri.is_ready());
     }
 
-    fn wait_for_the_end(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
+    fn wait_for_success(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
         let mut exit_code = 0;
         // The CRI does not answer while the runtime is restarted.
         wait::wait_until("an init container to end", WAIT_TIMEOUT, || {

@@ -61,7 +61,7 @@ fn single_step(pid: Pid) -> u64 {
             WaitStatus::Stopped(_, other) => signal = Some(other),
             ended => panic!("the program ended without an exec: {ended:?}"),
         }
-        let gone_on = match execs {
+        let continued = match execs {
             // The shell that waits for the tracer.
             0 => ptrace::cont(pid, signal),
             1 => ptrace::step(pid, signal),
@@ -70,6 +70,6 @@ fn single_step(pid: Pid) -> u64 {
                 return instructions;
             }
         };
-        gone_on.expect("it is stopped");
+        continued.expect("the process is stopped");
     }
 }

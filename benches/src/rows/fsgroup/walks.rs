@@ -86,7 +86,7 @@ fn reset_modes(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o755)).expect("chmod");
     for entry in fs::read_dir(directory).expect("a directory") {
         let entry = entry.expect("an entry");
-        let kind = entry.file_type().expect("its kind");
+        let kind = entry.file_type().expect("a file type");
         if kind.is_dir() {
             reset_modes(&entry.path());
         } else if kind.is_file() {

@@ -28,7 +28,7 @@ pub(crate) fn show(delegate: Delegate) {
     out.run(&node.try_stage(&target, device.path(), &exclusive).success());
     let info = node.entry(&target).join("mountInfo.json");
     out.text(&format!("{}:", info.display()));
-    out.text(&fs::read_to_string(info).expect("it was staged"));
+    out.text(&fs::read_to_string(info).expect("read mountInfo.json"));
 
     out.step("The pod's sandbox is created: runcrust adds a tmpfs, the device and two hooks to its config");
     let bundle = node.sandbox_bundle(POD).write();

@@ -54,7 +54,7 @@ pub(crate) fn show(delegate: Delegate) {
 
     out.step("The CRI returns runcrust's error if a volume can't be mounted");
     let info = node.entry(&target).join("mountInfo.json");
-    let staged = fs::read(&info).expect("it is staged");
+    let staged = fs::read(&info).expect("read mountInfo.json");
     fs::write(&info, "{}").expect("write mountInfo.json");
     let bad = cri.create(
         &sandbox,
