@@ -20,7 +20,7 @@ pub enum Contents {
     /// The device has no known signature, but it isn't empty.
     Data {
         /// The offset in bytes of the first byte found that isn't zero.
-        at: u64,
+        offset: u64,
     },
     /// The device has no known signature, and only zeroes where a file system has its first blocks or a backup of its
     /// superblock. The rest wasn't read, so the device may still hold data.
@@ -39,7 +39,7 @@ pub fn identify(device: impl AsFd, size: u64) -> Result<Contents, Errno> {
         }
     }
     let first = first_nonzero_byte(device, size)?;
-    Ok(first.map_or(Contents::Empty, |at| Contents::Data { at }))
+    Ok(first.map_or(Contents::Empty, |offset| Contents::Data { offset }))
 }
 
 fn has_signature(

@@ -34,7 +34,7 @@ impl Deadline {
     pub fn at_most(self, limit: Duration) -> Self {
         let other = Self::after(limit);
         match (self.remaining(), other.remaining()) {
-            (Some(mine), Some(others)) if mine < others => self,
+            (Some(own), Some(limited)) if own < limited => self,
             _ => other,
         }
     }

@@ -111,7 +111,7 @@ pub enum DeviceError {
     #[error(
         "loop devices can't be listed: read {file:?}: {source}; hint: check that proc is mounted at /proc"
     )]
-    Unlisted {
+    UnreadableDiskList {
         /// The file with the list.
         file: PathBuf,
         /// The error.
@@ -132,8 +132,8 @@ impl Device {
     /// Finds the device that `path` leads to, following symbolic links (`/dev/disk/by-id/…`). The path must be
     /// absolute. Reads nothing from the device and doesn't hold it.
     ///
-    /// The path is trusted to lead to the right device: `crust_ops` has checked it when the volume was staged, or root
-    /// has written it.
+    /// The path is trusted to lead to the right device: `crust_ops` checked it when the volume was staged, or root
+    /// wrote it.
     pub fn open(path: &Path) -> Result<Self, DeviceError> {
         if !path.is_absolute() {
             return Err(DeviceError::NotAbsolute { path: path.into() });
@@ -328,7 +328,8 @@ fn loop_status_of_opened(
     };
     match status {
         Ok(status) => Ok(Some(status)),
-        // These are this process's or the node's. Any other error is the device's, or that of its file's file system.
+        // These errors are about this process or the node. Any other error is about the device, or about the file
+        // system of its backing file.
         Err((call, errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::INTR))) => {
             let path = device.path.clone();
             Err(DeviceError::Call { path, call, errno })
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_block_device_is_refused_with_the_reason() {
+    fn a_path_that_is_not_a_block_device_is_refused_with_the_reason() {
         for (path, start) in [
             ("loop0", "device \"loop0\": not an absolute path"),
             (

@@ -59,8 +59,8 @@ impl DeviceMounts {
     }
 }
 
-/// Returns the id of the mount that a descriptor is on; `None` if /proc doesn't show it. Not from statx(2), which also
-/// queries the file system: an xfs that was shut down returns EIO.
+/// Returns the id of the mount that a descriptor is on; `None` if /proc doesn't show it. Reads /proc, because statx(2)
+/// also queries the file system: an xfs that was shut down returns EIO.
 #[must_use]
 pub fn mount_id(fd: &OwnedFd) -> Option<u32> {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
@@ -81,7 +81,7 @@ pub fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
     device_of(mount) == Some(device)
 }
 
-/// Returns the block device that a mount's file system is on; `None` if it is on none.
+/// Returns the block device that a mount's file system is on; `None` if it isn't on a block device.
 pub(crate) fn device_of(mount: &Mount) -> Option<DeviceNumber> {
     if mount.device.major() != 0 {
         return Some(mount.device);
@@ -142,17 +142,17 @@ mod tests {
     #[test]
     fn a_line_shows_whether_its_mount_may_be_on_a_device() {
         let (own, other) = (DeviceNumber::new(7, 3), DeviceNumber::new(7, 4));
-        for (line, of_own, of_other) in [
+        for (line, on_own, on_other) in [
             ("36 35 7:3 / /data rw - ext4 /dev/loop3 rw\n", true, false),
             (
                 "36 35 0:42 / /data rw - tmpfs /dev/loop3 rw\n",
                 false,
                 false,
             ),
-            // Its number is no device's, so only its source identifies the device.
+            // 0:42 isn't a block device's number, so only the source identifies the device.
             ("36 35 0:42 / /data rw - btrfs /dev/loop3 rw\n", true, true),
         ] {
-            assert_eq!([may_be(line, own), may_be(line, other)], [of_own, of_other]);
+            assert_eq!([may_be(line, own), may_be(line, other)], [on_own, on_other]);
         }
     }
 

@@ -70,8 +70,8 @@ impl TryFrom<String> for DeviceNumber {
 
 /// The sequence number of a disk (`/sys/block/<disk>/diskseq`, Linux 5.15).
 ///
-/// The kernel reuses a device number once its disk is gone, but no sequence number until the next boot. A loop device
-/// gets a new one each time that a file is attached.
+/// The kernel reuses a device number once its disk is gone, but doesn't reuse a sequence number before the next boot. A
+/// loop device gets a new one each time that a file is attached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSeq(u64);
 
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn any_other_text_is_no_device_number() {
+    fn any_other_text_is_not_a_device_number() {
         for text in [
             "",
             "7",

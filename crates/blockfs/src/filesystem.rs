@@ -37,7 +37,7 @@ pub struct MountRequest<'a> {
     pub exclusive: bool,
 }
 
-/// Makes the file system's superblock, and a mount of it that isn't attached anywhere.
+/// Creates the file system's superblock, and a mount of it that isn't attached anywhere.
 ///
 /// The returned descriptor (`O_PATH`, close-on-exec) is the only reference to the mount: closing it unmounts the file
 /// system. The caller must be root, in a mount namespace where the device's path leads to the device. Blocks until the
@@ -61,7 +61,7 @@ pub fn mount_detached(request: &MountRequest<'_>) -> Result<OwnedFd, MountError>
             };
             make_for_clone(request, options, option, failed)?
         }
-        made => made?,
+        result => result?,
     };
     if let Some(check) = known.and_then(|known| known.after_mount) {
         check(request.device)?;
@@ -69,7 +69,7 @@ pub fn mount_detached(request: &MountRequest<'_>) -> Result<OwnedFd, MountError>
     Ok(mount)
 }
 
-/// Makes the kernel read the superblock in the background, which [`mount_detached`] needs. Doesn't block, and does
+/// Makes the kernel read the superblock, which [`mount_detached`] needs, in the background. Doesn't block, and does
 /// nothing for types whose superblock isn't checked before the mount.
 ///
 /// Opens `device`, which must stay open until the mount: when the last descriptor is closed, the kernel drops the pages

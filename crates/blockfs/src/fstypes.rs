@@ -118,13 +118,13 @@ pub fn hint_for_volume_error(errno: Errno) -> String {
     match errno {
         Errno::IO | Errno::NXIO | Errno::NODEV => format!(
             "; hint: the volume's file system was shut down after an error, or its device is gone: see the kernel's \
-             log (dmesg), stop all pods and containers that use the volume, and when it isn't mounted any more \
+             log (dmesg), stop the pods and containers that use the volume, and when it isn't mounted any more \
              run the file system's checker ({}) on its device",
             checkers()
         ),
         Errno::UCLEAN | Errno::BADMSG => format!(
-            "; hint: the volume's file system is corrupt: stop all pods and containers that use it, and run the file \
-             system's checker ({}) on its device",
+            "; hint: the volume's file system is corrupt: stop the pods and containers that use the volume, and run \
+             the file system's checker ({}) on its device",
             checkers()
         ),
         _ => String::new(),

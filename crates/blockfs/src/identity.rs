@@ -1,4 +1,4 @@
-//! The identity of a directory or file. It doesn't depend on the path by which the file is reached.
+//! The identity of a directory or file, which doesn't depend on the path that leads to it.
 
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -29,11 +29,11 @@ pub struct FileIdentity {
     pub device: DeviceNumber,
     /// `st_ino`, which is unique on its file system while the file exists.
     pub inode: u64,
-    /// The mount that it is reached through.
+    /// The mount that the directory or file is reached through.
     pub mount: MountId,
-    /// Whether it is the root of that mount.
+    /// Whether the directory or file is the root of that mount.
     pub is_mount_root: bool,
-    /// Whether it is a directory.
+    /// Whether the path leads to a directory.
     pub is_directory: bool,
 }
 
@@ -41,7 +41,7 @@ impl FileIdentity {
     /// Returns the identity of the file that a path leads to, following symbolic links; `None` if the path leads to
     /// nothing.
     ///
-    /// Calls statx(2), which opens no device. Attributes are taken from the cache, so that a file server is waited for
+    /// Calls statx(2), which opens no device. Attributes are taken from the cache, so the call waits for a file server
     /// only to look up the names.
     pub fn of(path: &Path) -> Result<Option<Self>, LookupError> {
         let stat = statx(CWD, path, AtFlags::NO_AUTOMOUNT);
@@ -119,8 +119,8 @@ fn statx(directory: impl AsFd, path: &Path, flags: AtFlags) -> Result<Statx, Err
     rustix::fs::statx(directory, path, flags | AtFlags::STATX_DONT_SYNC, fields)
 }
 
-/// The error of a path that couldn't be looked up, though it may lead to something. It must not be treated like a path
-/// that leads to nothing.
+/// The error of a path that couldn't be looked up, though it may lead to something. Callers must not treat such a path
+/// like one that leads to nothing.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} {}: {}, so it is unknown what the path leads to; hint: {}", path.display(), Name(*errno), hint(*errno))]
 pub struct LookupError {
@@ -169,11 +169,11 @@ fn is_missing(errno: Errno) -> bool {
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::MFILE => {
-            "raise the container runtime's limit of open files (LimitNOFILE= of its systemd unit), and create \
-             the container again"
+            "raise the container runtime's limit of open files (LimitNOFILE= of its systemd unit), and recreate \
+             the container"
         }
         Errno::NFILE => "raise the node's limit of open files (sysctl fs.file-max)",
-        Errno::NOMEM => "free memory on the node, and create the container again",
+        Errno::NOMEM => "free memory on the node, and recreate the container",
         Errno::ACCESS | Errno::PERM => {
             "let root look the path up: FUSE needs the mount option allow_other, NFS the export option \
              no_root_squash"
@@ -183,8 +183,8 @@ fn hint(errno: Errno) -> &'static str {
              the file system (umount --lazy)"
         }
         _ => {
-            "see the kernel's log (dmesg) for the file system that the path is on, and create the container \
-             again once the path can be read"
+            "see the kernel's log (dmesg) for the file system that the path is on, and recreate the container \
+             once the path can be read"
         }
     }
 }
@@ -230,23 +230,27 @@ mod tests {
         }
         std::fs::write(path("file"), "").unwrap();
         std::os::unix::fs::symlink("a", path("link")).unwrap();
-        let of = |name: &str| FileIdentity::of(&path(name)).unwrap();
-        assert_eq!(of("a"), of("link"));
+        let identity = |name: &str| FileIdentity::of(&path(name)).unwrap();
+        assert_eq!(identity("a"), identity("link"));
         for name in ["a", "file"] {
             let opened = std::fs::File::open(path(name)).unwrap();
             let opened = FileIdentity::of_opened(opened, &path(name)).unwrap();
-            assert_eq!(of(name), Some(opened), "{name}");
+            assert_eq!(identity(name), Some(opened), "{name}");
         }
-        let [a, b, file] = ["a", "b", "file"].map(|name| of(name).unwrap());
+        let [a, b, file] = ["a", "b", "file"].map(|name| identity(name).unwrap());
         assert_ne!(a.file(), b.file());
         assert_eq!(a.mount, b.mount);
         assert!(a.is_directory && !file.is_directory && !a.is_mount_root);
         for name in ["a", "file", "link"] {
             let cached = FileIdentity::from_cache(&path(name));
-            assert_eq!(cached, CachedIdentity::Found(of(name).unwrap()), "{name}");
+            assert_eq!(
+                cached,
+                CachedIdentity::Found(identity(name).unwrap()),
+                "{name}"
+            );
         }
         for missing in ["none", "file/x", "none/x"] {
-            assert_eq!(of(missing), None, "{missing}");
+            assert_eq!(identity(missing), None, "{missing}");
             let cached = FileIdentity::from_cache(&path(missing));
             assert!(!matches!(cached, CachedIdentity::Found(_)), "{missing}");
         }

@@ -1,5 +1,5 @@
-//! Finds where a directory or file is within its file system. That location is the same however often and wherever the
-//! file system is mounted, so it shows which directory a bind mount was made from.
+//! Finds the location of a directory or file within its file system. The location doesn't depend on where the file
+//! system is mounted, so it shows which directory a bind mount was made from.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,7 +23,7 @@ pub struct FsLocation {
     pub device: DeviceNumber,
     /// The path from the root of the file system.
     pub path: PathBuf,
-    /// Whether it has been removed from that path and is only still mounted.
+    /// Whether the directory or file has been removed from that path and is only still mounted.
     pub is_deleted: bool,
 }
 
@@ -40,11 +40,11 @@ impl FsLocation {
 /// The position of an open directory or file among the mounts of this mount namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountPosition {
-    /// The id of the mount that it was reached through.
+    /// The id of the mount that the directory or file was reached through.
     pub mount_id: u64,
-    /// Its path in this mount namespace.
+    /// The path in this mount namespace.
     pub path: PathBuf,
-    /// Whether it is the root of that mount.
+    /// Whether the directory or file is the root of that mount.
     pub is_mount_root: bool,
 }
 
@@ -239,8 +239,8 @@ struct OpenPath {
 }
 
 impl OpenPath {
-    /// Opens the directory or file that a path leads to; `None` if there is none. Opens no device, waits for no named
-    /// pipe, and asks a file server for nothing but the names.
+    /// Opens the directory or file that a path leads to; `None` if the path leads to nothing. Doesn't open a device or
+    /// wait for a named pipe, and asks a file server only for the names.
     fn open(path: &Path) -> Result<Option<Self>, LookupError> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());

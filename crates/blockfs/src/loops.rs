@@ -114,8 +114,8 @@ fn find_and_keep(image: &Image) -> Result<Option<LoopDevice>, LoopError> {
     open.loop_device().map(Some)
 }
 
-/// Attaches the image to a free device; `None` if another process took the device first. `last_tried` is set to its
-/// path.
+/// Attaches the image to a free device; `None` if another process took the device first. Sets `last_tried` to the
+/// device's path.
 fn attach_to_free_device(
     image: &Image,
     read_only: bool,
@@ -161,8 +161,8 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 ///
 /// Waits until `deadline` for exclusive holders of the device to go (a mount in any namespace, device mapper, swap):
 /// the kernel finishes unmounting only after umount(2) or kill(2) has returned. If the device still has a holder then,
-/// nothing is changed. Nor is anything changed if the device is merely open, like a container's raw block volume, and
-/// isn't closed within 5 seconds.
+/// the image stays attached. It also stays attached if the device is merely open, like a container's raw block volume,
+/// and isn't closed within 5 seconds.
 pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
     let image = Image::find(image)?;
     let _lock = image.lock(deadline)?;
@@ -198,7 +198,7 @@ pub fn detach(image: &Path, deadline: Deadline) -> Result<bool, LoopError> {
             holders: holders(&device),
         });
     }
-    // The image is detached, so the state of the device is no error of this call.
+    // The image is detached, so a device that stays read-only isn't an error of this call.
     if let Err(error) = make_writable(&device) {
         tracing::warn!("{error}; the next image that is attached to this device will be read-only");
     }

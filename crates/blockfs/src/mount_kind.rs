@@ -24,7 +24,7 @@ pub enum MountKind {
 
 impl MountKind {
     /// Returns the kind of a mount; `None` if the kernel can't report it without the mount table (before Linux 6.8).
-    /// Waits for no file server. statfs(2) would.
+    /// Unlike statfs(2), doesn't wait for a file server.
     #[must_use]
     pub fn of(mount: MountId) -> Option<Self> {
         let MountId::Unique(id) = mount else {

@@ -25,7 +25,7 @@ pub struct Mount {
     pub mount_point: PathBuf,
     /// The mount's own options, separated by commas, such as `rw,nosuid,relatime`.
     pub options: OsString,
-    /// The peer groups that it belongs to, or is a slave of.
+    /// The peer groups that the mount belongs to, or is a slave of.
     pub propagation: Propagation,
     /// The file system type, with the subtype after a dot (`fuse.sshfs`).
     pub fstype: OsString,
@@ -156,12 +156,12 @@ impl MountInfo {
         }
     }
 
-    /// Returns the mounts whose lines `is_wanted` accepts, in the order of the table.
+    /// Returns the mounts for whose lines `accepts` returns true, in the order of the table.
     pub fn select(
         &self,
-        is_wanted: impl Fn(&MountInfoLine<'_>) -> bool,
+        accepts: impl Fn(&MountInfoLine<'_>) -> bool,
     ) -> Result<Vec<Mount>, MountInfoError> {
-        select(&self.bytes, &is_wanted).map_err(|bad| MountInfoError::InvalidLine {
+        select(&self.bytes, &accepts).map_err(|bad| MountInfoError::InvalidLine {
             path: self.path.clone(),
             line: bad.line,
             field: bad.field,
@@ -192,10 +192,10 @@ pub fn parse(contents: &[u8]) -> Result<Vec<Mount>, InvalidLine> {
     select(contents, &|_| true)
 }
 
-/// Parses the contents of a mountinfo file, and returns the mounts whose lines `is_wanted` accepts.
+/// Parses the contents of a mountinfo file, and returns the mounts for whose lines `accepts` returns true.
 pub(crate) fn select(
     contents: &[u8],
-    is_wanted: &dyn Fn(&MountInfoLine<'_>) -> bool,
+    accepts: &dyn Fn(&MountInfoLine<'_>) -> bool,
 ) -> Result<Vec<Mount>, InvalidLine> {
     let mut mounts = Vec::new();
     for (index, text) in contents.split(|byte| *byte == b'\n').enumerate() {
@@ -207,7 +207,7 @@ pub(crate) fn select(
             field,
             text: String::from_utf8_lossy(text).into_owned(),
         })?;
-        if is_wanted(&line) {
+        if accepts(&line) {
             mounts.push(line.mount());
         }
     }
@@ -315,11 +315,11 @@ impl Propagation {
     }
 }
 
-/// Returns whether a list of options, separated by commas, contains this one.
+/// Returns whether a list of options, separated by commas, contains `option`.
 #[must_use]
-pub fn has_option(options: &OsStr, wanted: &str) -> bool {
+pub fn has_option(options: &OsStr, option: &str) -> bool {
     let mut options = options.as_encoded_bytes().split(|byte| *byte == b',');
-    options.any(|option| option == wanted.as_bytes())
+    options.any(|listed| listed == option.as_bytes())
 }
 
 fn text(field: &[u8]) -> Option<&str> {
@@ -330,7 +330,8 @@ fn number(field: &[u8]) -> Option<u32> {
     text(field)?.parse().ok()
 }
 
-/// Decodes `\ooo`, as which the kernel writes space, tab, newline and backslash, and in sources also `#`.
+/// Decodes the escapes `\ooo` that the kernel writes for a space, tab, newline and backslash, and in sources also for
+/// `#`.
 fn unescape(field: &[u8]) -> OsString {
     // Most fields have no escape.
     let plain = field.iter().position(|byte| *byte == b'\\');

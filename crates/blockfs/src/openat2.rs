@@ -12,8 +12,8 @@ use rustix::path::Arg;
 
 /// How often a lookup is retried after EAGAIN.
 ///
-/// The kernel returns EAGAIN if *anything* on the system was renamed or mounted during a lookup with a `..`, which need
-/// not concern this path. A hundred in a row take an attacker who renames in a loop.
+/// The kernel returns EAGAIN if *anything* on the system was renamed or mounted during a lookup with a `..`, even if
+/// this path isn't affected. Only an attacker who renames in a loop can cause a hundred in a row.
 const MAX_RETRIES: u32 = 128;
 
 /// Opens `path` relative to `directory`, always close-on-exec. Fails with the error of openat2(2). EAGAIN is returned

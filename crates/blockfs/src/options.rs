@@ -49,7 +49,7 @@ pub enum FsOption {
 impl FsOption {
     /// Parses an option in the form in which [`Display`](fmt::Display) writes it.
     #[must_use]
-    pub fn of(text: &str) -> Self {
+    pub fn parse(text: &str) -> Self {
         match text.split_once('=') {
             Some((key, value)) => Self::Value {
                 key: key.to_owned(),
@@ -164,11 +164,11 @@ impl MountOptions {
         }
         check_length(key, value)?;
         let meaning = match table::refused_value(key, value) {
-            Some(why) => OptionMeaning::Refused(why),
+            Some(reason) => OptionMeaning::Refused(reason),
             None => table::meaning(key),
         };
         if value.is_some() && meaning.is_generic() {
-            return Err(OptionsError::NoValueWanted {
+            return Err(OptionsError::UnexpectedValue {
                 option: key.to_owned(),
             });
         }
@@ -180,9 +180,9 @@ impl MountOptions {
             OptionMeaning::Superblock { flag, on: true } => _ = superblock.insert(flag),
             OptionMeaning::Superblock { flag, on: false } => _ = superblock.remove(&flag),
             OptionMeaning::Ignored => {}
-            OptionMeaning::Refused(why) => {
+            OptionMeaning::Refused(reason) => {
                 let option = key.to_owned();
-                return Err(OptionsError::NotAnOption { option, why });
+                return Err(OptionsError::Refused { option, reason });
             }
             OptionMeaning::Secret => {
                 return Err(OptionsError::Secret {
@@ -200,11 +200,11 @@ impl MountOptions {
         Ok(())
     }
 
-    /// Returns these options together with the one that keeps `fstype` from replaying its journal, unless it is there
-    /// already or the file system has none.
+    /// Returns these options, with the option that keeps `fstype` from replaying its journal. Adds nothing if they
+    /// already contain such an option, or if the file system has none.
     ///
-    /// Without it, a read-only mount with a dirty journal writes to the device, and fails with EROFS if the device is
-    /// read-only.
+    /// Without that option, a read-only mount with a dirty journal writes to the device, and fails with EROFS if the
+    /// device is read-only.
     #[must_use]
     pub fn without_journal_replay(&self, fstype: &str) -> Self {
         let mut options = self.clone();
@@ -214,7 +214,8 @@ impl MountOptions {
         let is_alternative = |key| {
             let mut rules = fstypes::option_rules();
             rules.any(|rules| {
-                rules.no_journal_replay == Some(key) || rules.no_journal_replay_too.contains(&key)
+                rules.no_journal_replay == Some(key)
+                    || rules.no_journal_replay_aliases.contains(&key)
             })
         };
         let mut given = options.fs_options.iter();
@@ -306,7 +307,7 @@ impl MountOptions {
 #[must_use]
 pub fn no_journal_replay(fstype: &str) -> Option<FsOption> {
     let option = fstypes::find(fstype)?.options.no_journal_replay?;
-    Some(FsOption::of(option))
+    Some(FsOption::parse(option))
 }
 
 fn check_length(key: &str, value: Option<&str>) -> Result<(), OptionsError> {

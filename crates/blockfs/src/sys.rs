@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_no_mount_root_can_not_be_made_private() {
+    fn a_directory_that_is_not_a_mount_root_cannot_be_made_private() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let fd = std::fs::File::open(directory.path()).expect("the directory opens");
         assert_eq!(set_propagation_private(&fd), Err(Errno::INVAL));

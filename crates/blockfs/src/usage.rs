@@ -18,7 +18,7 @@ pub struct Usage {
 /// Usage of one resource. `used + available` can be less than `total`, because ext4 reserves blocks for root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ResourceUsage {
-    /// The total amount.
+    /// The capacity of the file system.
     pub total: u64,
     /// The amount in use.
     pub used: u64,

@@ -18,7 +18,7 @@ use crate::sys;
 pub struct IdRange {
     /// The first id in the container.
     pub container: u32,
-    /// The id on the host that it is mapped to.
+    /// The id on the host that `container` is mapped to.
     pub host: u32,
     /// The number of ids.
     pub size: u32,

@@ -42,13 +42,14 @@ pub enum ViewError {
     Subpath(#[from] SubpathError),
     /// The file system doesn't support id mappings.
     #[error(
-        "mount_setattr(MOUNT_ATTR_IDMAP): {}; hint: the container has a user namespace, and this file system \
-         can't be mapped into it; {} can", Name(*.0), types_with_id_mapping(kernel::version())
+        "mount_setattr(MOUNT_ATTR_IDMAP): {}: the container has a user namespace, and this file system can't be mapped \
+         into it; {} can; hint: use no user namespace (in a pod: leave hostUsers unset), or another file system",
+        Name(*.0), types_with_id_mapping(kernel::version())
     )]
     Ids(Errno),
     /// The deadline passed before all views of a container were ready.
     #[error(
-        "only {done} of its {all} mounts were ready when the time for a create was over; hint: give the \
+        "only {done} of its {all} mounts were ready at the deadline of the create; hint: give the \
          container fewer mounts of the volume"
     )]
     TooSlow {

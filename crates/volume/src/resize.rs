@@ -136,7 +136,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
 /// mounts of pods that only read are read-only.
 fn writable_mount(record: &VolumeRecord, device: &DeviceFacts) -> Result<OwnedFd, Cause> {
     let present = &record.superblock;
-    let options = present.options.iter().map(|option| FsOption::of(option));
+    let options = present.options.iter().map(|option| FsOption::parse(option));
     let options = MountOptions {
         fs_options: options.collect(),
         ..MountOptions::default()

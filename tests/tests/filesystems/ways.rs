@@ -85,7 +85,7 @@ on_each_delegate! {
         let bundle = volume.plain_bundle().user_namespace(FIRST, None);
         let container = volume.container(&bundle.write());
         let sentence = container.expect_refusal();
-        assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL; hint: "), "{sentence}");
+        assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL: the container has a user namespace"), "{sentence}");
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
         in_a_user_namespace(&volume, &volume.device, "ext4");

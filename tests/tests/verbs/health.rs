@@ -161,11 +161,11 @@ on_each_delegate! {
         for source in [target.clone(), target.join("sub")] {
             let bundle = node.app_bundle(&sandbox).bind(&source, "/data", &[]);
             let refused = refusal::create_refused(&node, &bundle.write()).naming_volume("pv-1");
-            let _ = refused.containing(&["EIO", "shut down", "stop all pods", "xfs_repair"]).message();
+            let _ = refused.containing(&["EIO", "shut down", "stop the pods", "xfs_repair"]).message();
         }
         let other = Pod::new(&node, "pod-b", &device, &[]);
         let sentence = other.expect_refusal();
-        assert_contains(&sentence, &["EIO", "shut down", "stop all pods", "xfs_repair"]);
+        assert_contains(&sentence, &["EIO", "shut down", "stop the pods", "xfs_repair"]);
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
         assert_abnormal(&stats(&node, &target), &["EIO", "xfs_repair"]);

@@ -241,7 +241,7 @@ pub(super) static KNOWN_FORMATS: &[KnownFormat] = &[
     device(
         "the external journal of an ext4",
         CHECK_DEVICE,
-        // `probe` has found any other ext file system before.
+        // `probe` comes first, and identifies every other ext file system.
         &[at_start(&[0x438], b"\x53\xef")],
     ),
     device(

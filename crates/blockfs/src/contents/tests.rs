@@ -76,7 +76,7 @@ fn a_device_is_empty_only_if_all_sampled_bytes_are_zero() {
     let size = 300 * MIB;
     let blank = image(size);
     assert_eq!(contents(blank.as_file(), size), Contents::Empty);
-    for at in [
+    for offset in [
         0,
         2 * MIB - 1,
         8 * MIB + 1024,
@@ -85,11 +85,11 @@ fn a_device_is_empty_only_if_all_sampled_bytes_are_zero() {
         size - 1,
     ] {
         let image = image(size);
-        image.as_file().write_all_at(b"x", at).unwrap();
+        image.as_file().write_all_at(b"x", offset).unwrap();
         assert_eq!(
             contents(image.as_file(), size),
-            Contents::Data { at },
-            "{at}"
+            Contents::Data { offset },
+            "{offset}"
         );
     }
 }
@@ -130,8 +130,8 @@ fn a_tiny_device_is_read_to_its_end() {
         assert_eq!(contents(image.as_file(), size), Contents::Empty, "{size}");
         if size > 0 {
             image.as_file().write_all_at(b"x", size - 1).unwrap();
-            let at = size - 1;
-            assert_eq!(contents(image.as_file(), size), Contents::Data { at });
+            let offset = size - 1;
+            assert_eq!(contents(image.as_file(), size), Contents::Data { offset });
         }
     }
 }

@@ -26,7 +26,7 @@ pub enum DeviceIdentity {
     },
     /// The device that a loop device is attached to, from an offset on.
     Part {
-        /// The device's number.
+        /// The number of the device below.
         disk: DeviceNumber,
         /// The offset in bytes.
         offset: u64,
@@ -34,7 +34,7 @@ pub enum DeviceIdentity {
     /// The backing file of a loop device by its path in sysfs, if the device can't report the inode and this process
     /// can't look the path up.
     FileAt {
-        /// The file's path.
+        /// The path in sysfs, which is that of the process that attached the file.
         path: PathBuf,
         /// The offset in bytes.
         offset: u64,
@@ -100,7 +100,7 @@ impl Aliases {
             };
             identities.insert(DeviceIdentity::Device(device));
             let lower = match backing_identity(root, &mut loop_status, device)? {
-                // A loop device has nothing else below it: it is no partition, and has no slaves.
+                // A loop device has nothing else below it: it isn't a partition, and has no slaves.
                 Some(backing) => {
                     let disk = backing.disk();
                     identities.insert(backing);

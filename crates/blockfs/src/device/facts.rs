@@ -18,8 +18,8 @@ use crate::sys::loops;
 /// A device that is about to be mounted, with its facts: size, logical block size, superblock, disk sequence number and
 /// aliases. Each fact is looked up when it is first needed.
 ///
-/// Once the device is [held open](Self::opened), facts come from its descriptor, so that they can't be another disk's,
-/// and are remembered. Before that they come from sysfs, which never waits for the device.
+/// Once the device is [held open](Self::opened), facts come from its descriptor and are remembered: they can't be those
+/// of another disk. Before that they come from sysfs, which never waits for the device.
 ///
 /// A fact whose lookup has failed is looked up again the next time.
 #[derive(Debug)]
@@ -116,8 +116,8 @@ impl DeviceFacts {
         self.remember_if_opened(&self.disk_seq, from_device, || self.device.disk_seq())
     }
 
-    /// Returns a fact, and remembers it if the device is held open. Before that, the number may still pass to another
-    /// disk, and another process may change the device while this one waits for a lock.
+    /// Returns a fact, and remembers it if the device is held open. Before that, another disk may get the number, and
+    /// another process may change the device while this one waits for a lock.
     fn remember_if_opened<T: Copy>(
         &self,
         cell: &OnceCell<T>,

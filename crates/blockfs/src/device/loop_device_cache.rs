@@ -1,5 +1,5 @@
-//! Finds the devices that conflict with a device. For that, caches the status of the node's loop devices. A loop device
-//! whose backing file is on a file system that hangs must not hold up the others.
+//! Finds the devices that conflict with a device, and caches the status of the node's loop devices for that. A loop
+//! device whose backing file is on a file system that hangs must not hold up the others.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -36,8 +36,8 @@ pub struct LoopDeviceCache {
 
 #[derive(Debug, Default)]
 struct CacheEntries {
-    /// The status of loop devices. A device with `None` has to be queried directly: it was not attached, its query
-    /// failed, or all that is known is that it responds.
+    /// The status of loop devices. A device with `None` has to be queried directly: it wasn't attached, its query
+    /// failed, or nothing is known except that it responds.
     statuses: BTreeMap<DeviceNumber, Option<LoopStatus>>,
     /// The time of the oldest status.
     statuses_since: Option<Instant>,
@@ -60,7 +60,7 @@ pub struct OwnerListVersion {
     pub number: u64,
 }
 
-/// Returns those of `devices` that conflict with `own`: they have the same data, or lie on it, or the other way round.
+/// Returns those of `devices` that conflict with `own` ([`Aliases::conflicts_with`]).
 ///
 /// A device that is gone doesn't conflict. Neither does a loop device whose backing file doesn't respond or only
 /// returns errors: its file system hangs or has failed, while the file of `own` has just responded. It is an error if
@@ -291,7 +291,7 @@ impl CacheEntries {
                 continue;
             };
             self.statuses.insert(device, None);
-            // The node in `/dev` may have been that of another device.
+            // The node in `/dev` may belong to another device.
             if let Some((number, status)) = loop_status {
                 self.statuses.insert(number, Some(status));
             }

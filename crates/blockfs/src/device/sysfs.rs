@@ -24,7 +24,7 @@ pub(super) fn loop_devices() -> Result<Vec<DeviceNumber>, DeviceError> {
     let file = Path::new("/proc/partitions");
     let list = bounded::read(file, MAX_LIST_SIZE).map_err(|source| {
         let file = file.to_owned();
-        DeviceError::Unlisted { file, source }
+        DeviceError::UnreadableDiskList { file, source }
     })?;
     Ok(parse_loop_devices(&String::from_utf8_lossy(&list)))
 }
@@ -57,7 +57,7 @@ pub(super) fn with_file_name(
     for device in loop_devices {
         let path = match backing_file(root, device) {
             Ok(path) => path,
-            // The path is too long for the kernel to show, and so longer than that of the file that is looked for.
+            // The path is too long for the kernel to show, so it isn't the path of the file that is looked for.
             Err(DeviceError::Sysfs { source, .. })
                 if source.raw_os_error() == Some(libc::ENAMETOOLONG) =>
             {
@@ -98,8 +98,8 @@ pub(super) fn loop_offset(root: &Path, number: DeviceNumber) -> Result<Option<u6
     parse(number, &file, &offset).map(Some)
 }
 
-/// Adds the loop devices among a device and all devices below it to `loop_devices`, with their names. Leaves out what
-/// can't be read.
+/// Adds the loop devices among a device and all devices below it to `loop_devices`, with their names. Leaves out
+/// devices that can't be read.
 pub(super) fn add_loop_devices(
     root: &Path,
     number: DeviceNumber,

@@ -46,10 +46,10 @@ pub enum MountErrorCause {
         found: &'static KnownFormat,
     },
     /// EINVAL, and the device holds data without a known signature.
-    #[error("the device holds no known file system, and isn't empty: byte {at} isn't 0")]
+    #[error("the device holds no known file system, and isn't empty: byte {offset} isn't 0")]
     UnknownData {
         /// Offset of the first byte found that isn't 0, in bytes.
-        at: u64,
+        offset: u64,
     },
     /// EINVAL, and the device holds another file system.
     #[error("the device holds {found}, not {fstype}")]
@@ -261,7 +261,7 @@ fn cause_of_invalid(log: &[String], context: &ErrorContext<'_>) -> MountErrorCau
     }
     match context.contents {
         DeviceContents::Other(Contents::Empty) => MountErrorCause::NoFileSystem { fstype },
-        DeviceContents::Other(Contents::Data { at }) => MountErrorCause::UnknownData { at },
+        DeviceContents::Other(Contents::Data { offset }) => MountErrorCause::UnknownData { offset },
         DeviceContents::Other(Contents::Known(found)) if found.fstype != Some(context.fstype) => {
             MountErrorCause::OtherContents { fstype, found }
         }

@@ -15,7 +15,7 @@ use crate::fstypes::UnfitDevice;
 /// the volume's name.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
-    /// A call failed.
+    /// A call of the mount API failed.
     #[error(transparent)]
     Call(Box<FailedMountCall>),
     /// The file system isn't mounted because of its superblock. The kernel might have mounted it.
@@ -28,7 +28,7 @@ pub enum MountError {
          hint: retry; the device was probably detached and attached again meanwhile"
     )]
     Replaced {
-        /// The device's path.
+        /// Path of the device, as the caller gave it.
         device: PathBuf,
         /// Number of the device that was asked for.
         expected: DeviceNumber,
@@ -47,8 +47,8 @@ impl MountError {
         }
     }
 
-    /// Returns true if the request certainly is wrong: the file system's type or an option. The device and the node are
-    /// then no reason for the error.
+    /// Returns true if the request itself is certainly wrong: the file system's type or an option. Then neither the
+    /// device nor the node is the cause.
     #[must_use]
     pub fn is_request_error(&self) -> bool {
         match self {

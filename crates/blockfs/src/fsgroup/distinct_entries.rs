@@ -3,10 +3,10 @@
 //! Normally a directory has one name. In a hostile or corrupt file system each directory may have two, and then
 //! thirty levels make a thousand million paths.
 //!
-//! The file system's number of inodes is no upper bound for a walk. btrfs has no such number (statfs(2) returns 0),
-//! under a project quota ext4 and xfs return the project's number instead, and a hostile superblock can claim any.
-//! So the number of distinct entries is estimated (`HyperLogLog`: Flajolet et al., 2007) and compared with the number
-//! of entries listed. That takes 1 KiB for a tree of any size.
+//! The file system's number of inodes isn't an upper bound for a walk. btrfs has no such number (statfs(2) returns 0),
+//! under a project quota ext4 and xfs return the project's number instead, and a hostile superblock can claim any. So
+//! the number of distinct entries is estimated (`HyperLogLog`: Flajolet et al., 2007) and compared with the number of
+//! entries listed. That takes 1 KiB for a tree of any size.
 //!
 //! An entry is a name in a directory. A file counts once for each hard link, and a directory counts as many times as
 //! it has entries, which is the work that it makes. The hash has a new random key for each walk, so that names and

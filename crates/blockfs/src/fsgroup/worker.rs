@@ -33,8 +33,8 @@ pub(super) struct Worker<'scope, 'env> {
     counts: EntryCounts,
     /// Counts that all workers had reported when this worker took its task.
     reported: EntryCounts,
-    /// Whether the last entry needed a change. Then the next one probably needs one too, and is opened without a first
-    /// look at its attributes.
+    /// Whether the last entry needed a change. Then the next one probably needs one too, and is opened before its
+    /// attributes are read.
     expects_change: bool,
 }
 

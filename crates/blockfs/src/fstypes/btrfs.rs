@@ -25,7 +25,7 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
         refused: &[("device", SECOND_DEVICE)],
         // `nologreplay` by itself is deprecated since Linux 5.9.
         no_journal_replay: Some("rescue=nologreplay"),
-        no_journal_replay_too: &["nologreplay", "norecovery"],
+        no_journal_replay_aliases: &["nologreplay", "norecovery"],
         // btrfs accepts several `rescue=`, and all of them have an effect.
         cumulative: &["rescue"],
         ..OptionRules::NONE
@@ -54,7 +54,7 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
     }),
     has_anonymous_device: true,
     id_mapping_since: Some((5, 15)),
-    // Before, btrfs sets the security module's defaults for its new superblock, which then conflict with the mount's
+    // Earlier versions set the security module's defaults for the new superblock, and these conflict with the mount's
     // option.
     selinux_label_since: (6, 8),
     ..FileSystemType::BASE

@@ -48,7 +48,7 @@ pub struct FileSystemType {
     pub(crate) is_read_only: bool,
     /// Whether a file system has a device number of its own, with the major number 0, and not its block device's.
     pub(crate) has_anonymous_device: bool,
-    /// The first Linux version with id-mapped mounts of this type; `None` if there is none.
+    /// The first Linux version with id-mapped mounts of this type; `None` if no version has them.
     pub(crate) id_mapping_since: Option<kernel::KernelVersion>,
     /// The first Linux version in which fsconfig(2) can set an SELinux label.
     pub(crate) selinux_label_since: kernel::KernelVersion,
@@ -84,7 +84,7 @@ pub(crate) struct OptionRules {
     /// The option with which a read-only mount doesn't replay the journal.
     pub(crate) no_journal_replay: Option<&'static str>,
     /// Other spellings of that option.
-    pub(crate) no_journal_replay_too: &'static [&'static str],
+    pub(crate) no_journal_replay_aliases: &'static [&'static str],
     /// Options that don't change the superblock, and so aren't compared with those of an existing mount.
     pub(crate) not_compared: &'static [&'static str],
     /// Options that may be given several times and have an effect each time. Of other options only the last one counts.
@@ -104,7 +104,7 @@ impl OptionRules {
         refused: &[],
         refused_value: |_, _| None,
         no_journal_replay: None,
-        no_journal_replay_too: &[],
+        no_journal_replay_aliases: &[],
         not_compared: &[],
         cumulative: &[],
     };

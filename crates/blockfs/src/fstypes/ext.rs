@@ -71,7 +71,7 @@ pub(super) static EXT2: FileSystemType = FileSystemType {
 
 const JOURNAL: OptionRules = OptionRules {
     no_journal_replay: Some("noload"),
-    no_journal_replay_too: &["norecovery"],
+    no_journal_replay_aliases: &["norecovery"],
     ..OptionRules::NONE
 };
 

@@ -30,7 +30,7 @@ pub enum LoopError {
     },
     /// Another process holds the image's lock.
     #[error(
-        "image {image:?}: another process attaches, detaches or formats it, and has not finished in time; \
+        "image {image:?}: another process is attaching, detaching or formatting it, and has not finished in time; \
          hint: `lslocks` shows the process"
     )]
     Locked {
@@ -146,7 +146,7 @@ pub enum LoopError {
 }
 
 impl LoopError {
-    /// Returns whether a user has to release the device or the image first, and nothing is wrong with them.
+    /// Returns whether nothing is wrong with the device or the image, and only a user has to release it first.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(
@@ -160,7 +160,7 @@ fn open_by(device: &Path, holders: Option<&str>) -> String {
     let device = device.display();
     match holders {
         Some(holders) => format!(
-            "{holders}; hint: end that use first; `losetup --list` and `lsblk {device}` show it"
+            "{holders}; hint: release the device there first; `losetup --list` and `lsblk {device}` show where"
         ),
         None => {
             format!("a process has it open; hint: `fuser --verbose {device}` shows which process")

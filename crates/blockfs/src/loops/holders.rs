@@ -48,7 +48,7 @@ fn devices_on_top(device: &Device) -> Vec<String> {
         .collect()
 }
 
-/// Describes the loop devices that are attached to the device. That is no exclusive claim.
+/// Describes the loop devices that are attached to the device. Such a loop device isn't an exclusive holder.
 fn loop_devices_on(device: &Device) -> Vec<String> {
     let name = device.path().file_name().unwrap_or_default();
     let candidates = Device::loop_devices_by_file_name(name).unwrap_or_default();

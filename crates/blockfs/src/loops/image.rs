@@ -81,8 +81,8 @@ impl Image {
 
     /// Waits until no other process attaches or detaches the image, and locks it.
     pub(super) fn lock(&self, deadline: Deadline) -> Result<ImageLock, LoopError> {
-        // A separate open file, because flock(2) locks belong to it. The one that is attached lives as long as the
-        // device.
+        // A flock(2) lock belongs to an open file. The open file that is attached lives as long as the device, so the
+        // lock needs another one.
         let file = self.open(true)?;
         let lock = || match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(())),
@@ -159,7 +159,7 @@ impl OpenLoop {
         }
     }
 
-    /// Opens a device if the image is attached to it; `None` if another file is, or none any more.
+    /// Opens a device if the image is attached to it; `None` if another file is attached, or no file any more.
     pub(super) fn open_if_attached(
         device: Device,
         image: &Image,

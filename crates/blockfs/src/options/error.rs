@@ -3,13 +3,14 @@
 /// The error of a list of options that can't be used. No message contains a value, since it may be a secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum OptionsError {
-    /// The option isn't one of a new mount of a device: `bind`, `remount`, `shared`, `loop` and others.
-    #[error("mount option {option}: {why}; hint: remove it from the volume's mount options")]
-    NotAnOption {
+    /// The option can't be used for a new mount of a device (`bind`, `remount`, `shared`, `loop`), or names another
+    /// device or file than the volume's device.
+    #[error("mount option {option}: {reason}; hint: remove it from the volume's mount options")]
+    Refused {
         /// The option's name.
         option: String,
-        /// The effect of the option, as a predicate.
-        why: &'static str,
+        /// The reason, as a predicate about the option.
+        reason: &'static str,
     },
     /// The option is probably a secret, such as `password=…`. It would be stored in clear text (KEP-2857, "Security").
     #[error(
@@ -22,7 +23,7 @@ pub enum OptionsError {
     },
     /// A generic option has a value, as in `ro=recurse`. The kernel would ignore the value.
     #[error("mount option {option}: takes no value; hint: write only {option}")]
-    NoValueWanted {
+    UnexpectedValue {
         /// The option's name.
         option: String,
     },

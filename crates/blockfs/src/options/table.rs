@@ -69,8 +69,9 @@ const ATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR__ATIME;
 const NOATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOATIME;
 const STRICTATIME: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_STRICTATIME;
 
-const BIND: &str = "is for mounting a directory a second time, and this mounts a device";
-const REMOUNT: &str = "changes an existing mount, and this is a new one";
+const BIND: &str =
+    "is for mounting a directory a second time, but a volume is mounted from its device";
+const REMOUNT: &str = "changes an existing mount, but a volume gets a new one";
 const PROPAGATION: &str = "sets the propagation, which belongs to the container's mount \
      (mountPropagation) and not to the file system";
 const BY_MOUNT: &str = "is implemented by mount(8), which runcrust doesn't use";

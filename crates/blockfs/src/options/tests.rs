@@ -145,7 +145,7 @@ fn an_option_that_is_not_for_a_new_mount_is_refused_by_name() {
         let key = option.split('=').next().expect("a key");
         let error = parse(&["rw,noatime", option]).expect_err(option);
         assert!(
-            matches!(&error, OptionsError::NotAnOption { option, .. } if option == key),
+            matches!(&error, OptionsError::Refused { option, .. } if option == key),
             "{option}: {error:?}"
         );
         assert!(
@@ -205,8 +205,7 @@ fn an_option_that_names_a_second_device_or_file_is_refused() {
         let key = option.split('=').next().expect("a key").to_owned();
         for list in [vec![option], vec!["rw,noatime", option, "discard"]] {
             let error = parse(&list).expect_err(option);
-            let is_named =
-                matches!(&error, OptionsError::NotAnOption { option, .. } if *option == key);
+            let is_named = matches!(&error, OptionsError::Refused { option, .. } if *option == key);
             assert!(is_named, "{option}: {error:?}");
             // The value may be a secret.
             assert!(!error.to_string().contains("/dev/sd"), "{error}");
@@ -323,7 +322,7 @@ fn a_generic_option_takes_no_value() {
     for key in ["ro", "rw", "noatime", "sync"] {
         assert_eq!(
             parse(&[format!("{key}=recurse")]),
-            Err(OptionsError::NoValueWanted {
+            Err(OptionsError::UnexpectedValue {
                 option: key.to_owned()
             })
         );

@@ -109,12 +109,12 @@ fn ext2_ext3_and_ext4_are_distinguished_by_their_features() {
 }
 
 #[test]
-fn an_external_journal_is_no_file_system() {
+fn an_external_journal_is_not_a_file_system() {
     assert_eq!(probe(ext_image([0, 0x8, 0])), Ok(None));
 }
 
 #[test]
-fn zeroes_and_half_a_magic_number_are_no_file_system() {
+fn zeroes_and_half_a_magic_number_are_not_a_file_system() {
     assert_eq!(probe(image(&[])), Ok(None));
     assert_eq!(probe(image(&[(0, b"XFS"), (0x438, b"\x53")])), Ok(None));
 }

@@ -180,8 +180,8 @@ pub(crate) fn update_loop_size(device: impl AsFd) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Returns the minor number of a loop device without a file, which the kernel creates if there is none
-/// (`LOOP_CTL_GET_FREE` of `/dev/loop-control`). The device isn't reserved for the caller.
+/// Returns the minor number of a loop device without a file (`LOOP_CTL_GET_FREE` of `/dev/loop-control`). The kernel
+/// creates a device if all have files. The device isn't reserved for the caller.
 pub(crate) fn find_free_loop(control: impl AsFd) -> Result<u32, Errno> {
     let number = call(control, GET_FREE, &mut 0)?;
     u32::try_from(number).map_err(|_| Errno::RANGE)

@@ -28,11 +28,11 @@ pub enum Probe {
 /// The largest number of loop devices that one process probes. Each takes a descriptor.
 pub(crate) const MAX_LOOP_PROBES: usize = 512;
 
-/// The result of a probe that has finished. The result of a path probe says nothing else.
+/// The result of a probe that has finished. For a path probe it contains nothing else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProbeResult {
-    /// The number of the loop device that the node led to, and the device's status. `None` for a path, and if the node
-    /// led to no loop device, or to one that isn't attached or can't be queried.
+    /// The number of the loop device that the node led to, and the device's status. `None` for a path, for a node that
+    /// isn't a loop device's, and for a loop device that isn't attached or can't be queried.
     pub(crate) loop_status: Option<(DeviceNumber, LoopStatus)>,
 }
 
@@ -44,8 +44,8 @@ pub(crate) struct SharedResults {
     count: usize,
 }
 
-/// A result. The first word is 1 if there is one. If the number of the loop device, in the second word, is 0, there is
-/// no status: no device is 0:0.
+/// One result. The first word is 1 once the result is set. The second word is the number of the loop device, or 0 if
+/// there is no status (no device has the number 0:0).
 type Slot = [AtomicU64; 8];
 
 impl SharedResults {

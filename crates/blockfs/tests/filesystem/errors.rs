@@ -99,8 +99,8 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
     let image = Image::formatted("btrfs", &[]);
     let loop_device = image.attach();
     for option in ["nonsense", "compress=foo", "commit=soon"] {
-        let checks_late = kernel() < (6, 8);
-        let call = if checks_late {
+        let checks_options_at_create = kernel() < (6, 8);
+        let call = if checks_options_at_create {
             "create".to_owned()
         } else {
             format!("\"{option}\"")
@@ -111,7 +111,7 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
         assert!(message.contains(option), "{message}");
         let fstype = "btrfs".to_owned();
         let key = option.split('=').next().expect("a key").to_owned();
-        let expected = if checks_late {
+        let expected = if checks_options_at_create {
             let options = vec!["ssd".to_owned(), option.to_owned()];
             MountErrorCause::Rejected { fstype, options }
         } else {
@@ -136,7 +136,7 @@ fn all_options_are_named_if_some_exclude_each_other() {
         let loop_device = image.attach();
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): EINVAL: the kernel refuses the device's \
-             {fstype} with the options {options}; hint: the kernel's log (dmesg) has the reason"
+             {fstype} with the options {options}; hint: see the kernel's log (dmesg) for the reason"
         );
         let _ = expect_error(
             mount(&loop_device, fstype, &[options], true),

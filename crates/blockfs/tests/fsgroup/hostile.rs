@@ -100,7 +100,8 @@ fn assert_walk_fails(image: &Image, script: &str, max_listed: u64) -> u64 {
     distinct
 }
 
-/// Whoever writes the device can give each directory two names. Then thirty levels make a thousand million paths.
+/// A tenant that can write to the device can give each directory two names. Then thirty levels make a thousand million
+/// paths.
 #[test]
 fn the_walk_fails_if_each_directory_has_two_names() {
     const LEVELS: usize = 30;

@@ -131,26 +131,26 @@ fn another_mount_in_a_subvolume_is_not_changed() {
         "subvolumes::another_mount_in_a_subvolume_is_not_changed",
         || {
             let volume = Volume::new();
-            let here = tempfile::tempdir().expect("a temporary directory");
-            let _attached = TestMount::attached(&volume.mount, here.path());
+            let mount_point = tempfile::tempdir().expect("a temporary directory");
+            let _attached = TestMount::attached(&volume.mount, mount_point.path());
             for directory in ["outer/other", "outer/again"] {
-                fs::create_dir(here.path().join(directory)).expect("a directory");
+                fs::create_dir(mount_point.path().join(directory)).expect("a directory");
             }
             let (other, again) = (
-                here.path().join("outer/other"),
-                here.path().join("outer/again"),
+                mount_point.path().join("outer/other"),
+                mount_point.path().join("outer/again"),
             );
             let image = Image::ext4(&[]);
             let loop_device = image.attach();
             let other =
                 TestMount::device(loop_device.path(), &other, "ext4", "rw").expect("it is mounted");
-            let file = here.path().join("outer/other/file");
+            let file = mount_point.path().join("outer/other/file");
             fs::write(&file, "").expect("a file");
             set_mode(&file, 0o600);
-            let again = TestMount::bind(&here.path().join("outer/inner"), &again);
+            let again = TestMount::bind(&mount_point.path().join("outer/inner"), &again);
             assert_eq!(
-                device(&here.path().join("outer/again")),
-                device(&here.path().join("outer/inner"))
+                device(&mount_point.path().join("outer/again")),
+                device(&mount_point.path().join("outer/inner"))
             );
 
             let counts = apply_and_count(&volume.mount, GROUP);
@@ -161,7 +161,7 @@ fn another_mount_in_a_subvolume_is_not_changed() {
             );
             assert_eq!(group_and_mode(&file), (0, 0o600));
             drop((other, again));
-            assert_eq!(group_and_mode(&here.path().join("outer/other")).0, 0);
+            assert_eq!(group_and_mode(&mount_point.path().join("outer/other")).0, 0);
         },
     );
 }

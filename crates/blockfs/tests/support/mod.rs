@@ -119,7 +119,7 @@ pub fn kernel() -> (u32, u32) {
     let mut numbers = release.split(['.', '-']).map(str::parse);
     match (numbers.next(), numbers.next()) {
         (Some(Ok(major)), Some(Ok(minor))) => (major, minor),
-        _ => panic!("{release:?} is no version"),
+        _ => panic!("{release:?} isn't a version"),
     }
 }
 

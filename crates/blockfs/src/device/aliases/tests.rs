@@ -224,7 +224,8 @@ fn a_loop_device_on_a_device_lies_on_it() {
         let offset = if number.minor() == 2 { 1_048_576 } else { 0 };
         Ok(Some(status(file, offset)))
     };
-    let of = |number: &str| Aliases::read(sysfs.0.path(), on_sda, number.parse().unwrap()).unwrap();
+    let aliases =
+        |number: &str| Aliases::read(sysfs.0.path(), on_sda, number.parse().unwrap()).unwrap();
     for (one, other, conflict) in [
         ("7:0", "8:0", true),
         ("7:0", "8:16", false),
@@ -235,7 +236,7 @@ fn a_loop_device_on_a_device_lies_on_it() {
         ("7:0", "253:0", false),
     ] {
         assert_eq!(
-            of(one).conflicts_with(&of(other)),
+            aliases(one).conflicts_with(&aliases(other)),
             conflict,
             "{one} {other}"
         );

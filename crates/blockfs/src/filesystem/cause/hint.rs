@@ -34,7 +34,7 @@ impl MountErrorCause {
             Self::OtherFileSystem { found, .. } => {
                 format!("set the volume's fsType to {found}, or check that this is its device")
             }
-            Self::Rejected { .. } => "the kernel's log (dmesg) has the reason: options that \
+            Self::Rejected { .. } => "see the kernel's log (dmesg) for the reason: options that \
                  exclude each other, features that this kernel doesn't know, or damage"
                 .to_owned(),
             Self::Truncated { .. } => "give the device its former size; the volume may have been cloned \
@@ -62,7 +62,8 @@ impl MountErrorCause {
                 "use a block device; an image file needs a loop device (losetup --find --show)".to_owned()
             }
             Self::BadChecksum | Self::Corrupt => format!(
-                "unmount it everywhere and run {}, which runcrust never does",
+                "stop the pods and containers that use the volume, unmount it everywhere, and run {} on its device, \
+                 which runcrust never does",
                 checker(fstype)
             ),
             Self::ReadOnlyDevice => "mark the volume read-only, or make the device writable \
@@ -84,7 +85,7 @@ impl MountErrorCause {
                  copy its files to a file system with smaller blocks"
                 .to_owned(),
             Self::ShutDown => format!(
-                "see the kernel's log (dmesg), stop all pods and containers that use the volume, and when it \
+                "see the kernel's log (dmesg), stop the pods and containers that use the volume, and when it \
                  isn't mounted any more run {} on its device",
                 checker(fstype)
             ),

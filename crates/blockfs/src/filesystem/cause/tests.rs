@@ -122,8 +122,8 @@ fn causes_of_einval_are_distinguished_by_the_devices_contents() {
             MountErrorCause::NoFileSystem { fstype: ext4() },
         ),
         (
-            DeviceContents::Other(Contents::Data { at: 7 }),
-            MountErrorCause::UnknownData { at: 7 },
+            DeviceContents::Other(Contents::Data { offset: 7 }),
+            MountErrorCause::UnknownData { offset: 7 },
         ),
         (holding("xfs"), other("xfs")),
         (holding("btrfs"), other("btrfs")),
@@ -404,7 +404,7 @@ fn each_cause() -> impl Iterator<Item = MountErrorCause> {
                 fstype: fstype(),
                 found: squashfs(),
             },
-            MountErrorCause::OtherContents { .. } => MountErrorCause::UnknownData { at: 0 },
+            MountErrorCause::OtherContents { .. } => MountErrorCause::UnknownData { offset: 0 },
             MountErrorCause::UnknownData { .. } => MountErrorCause::OtherFileSystem {
                 fstype: fstype(),
                 found: "xfs",

@@ -66,8 +66,8 @@ impl Mounted {
     }
 }
 
-/// Returns the path of a device of another mounted file system with this id. Returns `None` if there is none, and if
-/// the device `own` is mounted with this id.
+/// Returns the path of a device of another mounted file system with this id. Returns `None` if no other one is mounted,
+/// or if the device `own` is mounted with this id.
 fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<&'a Path> {
     if mounted.iter().any(|fs| fs.has(own) && !fs.is_temporary) {
         return None;

@@ -51,8 +51,8 @@ impl Features {
     /// Returns the reason and a hint if the file system can't grow while it is mounted.
     ///
     /// The kernel would convert a file system without a resize inode to another layout (`meta_bg`). A request to grow a
-    /// volume is no reason for that.
-    fn why_not_growable(self) -> Option<&'static str> {
+    /// volume doesn't justify that.
+    fn reason_against_growth(self) -> Option<&'static str> {
         let resize_inode = self.compat & COMPAT_RESIZE_INODE != 0;
         let meta_bg = self.incompat & INCOMPAT_META_BG != 0;
         if self.compat & COMPAT_SPARSE_SUPER2 != 0 {
@@ -99,7 +99,7 @@ pub(super) fn size_on_disk(
     found: &Signature,
 ) -> Result<Option<FileSystemSize>, GrowthError> {
     let features = Features::read(device)?;
-    if let Some(reason) = features.why_not_growable() {
+    if let Some(reason) = features.reason_against_growth() {
         return Err(GrowthError::unsupported(device, fstype.name, reason));
     }
     let (max_blocks, max_bytes_hint) = if features.incompat & INCOMPAT_64BIT == 0 {
@@ -157,7 +157,7 @@ fn call(device: &DeviceFacts, blocks: u64) -> String {
 /// Returns the error for EPERM, which has two possible reasons.
 fn not_permitted(device: &DeviceFacts, blocks: u64, has_errors: bool) -> GrowthError {
     let reason = if has_errors {
-        "ext4 doesn't grow while it has errors; hint: stop all pods and containers that use the volume, run e2fsck \
+        "ext4 doesn't grow while it has errors; hint: stop the pods and containers that use the volume, run e2fsck \
          on the device, and resize it again"
     } else {
         "ext4 grows only for a process with CAP_SYS_RESOURCE, which runcrust doesn't have on this machine or in \
@@ -196,7 +196,11 @@ mod tests {
                 state,
             };
             assert_eq!(features, expected);
-            assert_eq!(features.why_not_growable().is_none(), grows, "{features:?}");
+            assert_eq!(
+                features.reason_against_growth().is_none(),
+                grows,
+                "{features:?}"
+            );
         }
     }
 

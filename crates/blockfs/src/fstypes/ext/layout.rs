@@ -49,7 +49,7 @@ pub(super) struct InodeLayout {
     descriptors_at: u64,
     pub(super) descriptor_size: usize,
     has_group_flags: bool,
-    /// Inodes of files that no directory has a name for, other than the reserved ones; 0 if there is none.
+    /// Numbers of unreserved inodes whose files have no name in any directory. 0 stands for none.
     hidden: [u32; 2],
 }
 

@@ -32,7 +32,7 @@ type Options<'a> = &'a [(&'a str, Option<&'a str>)];
 /// Returns the options that the superblock requires for the mount. Fails if the superblock names another device, or
 /// can't be read and so can't be checked.
 ///
-/// The mount must be read-only if the superblock allows no other (`tune2fs -O read-only`).
+/// The mount must be read-only if the superblock doesn't allow read-write mounts (`tune2fs -O read-only`).
 ///
 /// `errors=remount-ro` is required only if a kernel could panic otherwise. Any other setting in the superblock
 /// (mke2fs's default is `continue`) is respected, as with mount(8). The option isn't recorded and compared with the
@@ -69,7 +69,7 @@ pub(super) fn check(
 /// Returns the superblocks from which the kernel chooses the one to use. Fails if one of them can't be read, or if
 /// `sb=` selects an offset without a superblock.
 ///
-/// A missing primary superblock is no error here. The kernel looks for the same magic number, and refuses the mount
+/// A missing primary superblock isn't an error here. The kernel looks for the same magic number, and refuses the mount
 /// itself unless `sb=` selects a copy.
 fn read(device: &DeviceFacts, options: Options<'_>) -> Result<Vec<Superblock>, UnfitDevice> {
     let unchecked = |offset, reason: String| UnfitDevice {
