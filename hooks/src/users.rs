@@ -50,7 +50,7 @@ pub(crate) fn publish(
 fn timeout_error(volumes: &[TargetPath], done: usize, what: &str) -> String {
     format!(
         "volume {}: timeout: only {done} of the container's {} volumes were {what} before the hook's deadline; hint: \
-         create the container again once the node is less busy, or give it fewer volumes",
+         recreate the container once the node is less busy, or give it fewer volumes",
         volumes[done].volume_name(),
         volumes.len()
     )

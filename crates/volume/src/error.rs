@@ -219,12 +219,12 @@ pub(super) enum Cause {
     LeftOnHost { copy: RemainingCopy },
     #[error(
         "its device was mounted at {} while the container was being created, and not by this \
-         container; runcrust left that mount alone; hint: create the container again; kubelet does so by \
+         container; runcrust left that mount alone; hint: recreate the container; kubelet does so by \
          itself", mount_point.display()
     )]
     ForeignMount { mount_point: PathBuf },
     #[error(
-        "container {0} isn't among its users, although its create announced it; hint: create the container again"
+        "container {0} isn't among its users, although its create announced it; hint: recreate the container"
     )]
     NotPending(String),
     #[error(

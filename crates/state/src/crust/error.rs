@@ -9,7 +9,7 @@ use crate::target::TargetPath;
 /// The error of an entry that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EntryError {
-    /// A file or directory can't be read or written, or others than root can change it.
+    /// A file or directory can't be read or written, or users other than root can change it.
     #[error(transparent)]
     File(#[from] FileError),
     /// The entry has no `mountInfo.json`.
@@ -34,7 +34,7 @@ pub enum EntryError {
     },
     /// The target path leads to a directory that is staged as another volume.
     #[error(
-        "{target} leads to the same directory as {other}, which is another staged volume; hint: was a symbolic link changed? unstage {other}, or stage by that path"
+        "{target} leads to the same directory as {other}, which is another staged volume; hint: unstage {other}, or stage by that path; a symbolic link may have been changed"
     )]
     OtherVolume {
         /// The target path of the volume to be staged.
