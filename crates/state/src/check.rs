@@ -33,7 +33,7 @@ pub struct Finding {
     pub verdict: CheckVerdict,
     /// The state that the check found.
     pub found: String,
-    /// The next step for the operator. Empty if there is none.
+    /// The next step for the operator; empty if nothing has to be done.
     #[serde(serialize_with = "empty_as_null")]
     pub fix: String,
 }
@@ -69,7 +69,7 @@ impl Finding {
         Self { verdict, ..self }
     }
 
-    /// Sets the next step if there is none yet.
+    /// Sets the next step, unless the finding already has one.
     #[must_use]
     pub fn or_fix(mut self, fix: &str) -> Self {
         if self.fix.is_empty() {

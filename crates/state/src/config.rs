@@ -22,7 +22,7 @@ pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// Only those of pods that have staged volumes when the sandbox is created.
+    /// Only sandboxes of pods that have staged volumes when the sandbox is created.
     #[default]
     Auto,
     /// All sandboxes, so that volumes can be staged later.
@@ -33,10 +33,10 @@ pub enum SandboxMode {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sharing {
-    /// They may. All pods have the same kernel, and so the same superblock.
+    /// Pods may share a volume. All have the same kernel, and so the same superblock.
     #[default]
     Allow,
-    /// They may not, as on a runtime that runs each pod with its own kernel.
+    /// Pods may not share a volume, as on a runtime that runs each pod with its own kernel.
     Deny,
 }
 
@@ -98,7 +98,7 @@ pub struct Config {
     /// The file that was read; `None` for the defaults.
     #[serde(skip)]
     pub source: Option<PathBuf>,
-    /// The path of the delegate. If it is unset, the first OCI runtime that is found.
+    /// The path of the delegate. If it is unset, the first OCI runtime that is found is used.
     pub delegate: Option<PathBuf>,
     /// The kind of `delegate`. If it is unset, the name of the delegate's file decides.
     pub delegate_kind: Option<DelegateKind>,
@@ -110,8 +110,8 @@ pub struct Config {
     pub state_dir: PathBuf,
     /// The root directories of kubelets.
     pub kubelet_dirs: Vec<PathBuf>,
-    /// The directories below which a parent of a mount's source can be a target path. Those of CSI volumes in kubelet
-    /// directories can be one anyway.
+    /// The directories below which a parent of a mount's source can be a target path. The directories of CSI volumes in
+    /// kubelet directories always can.
     pub match_roots: Vec<PathBuf>,
     /// The file systems that may be mounted. They are limited because the kernel loads a module by this name.
     pub fstypes: Vec<String>,
@@ -162,7 +162,7 @@ impl Default for Config {
 pub enum ConfigError {
     #[error("open {}: {source}", path.display())]
     Read { path: PathBuf, source: io::Error },
-    /// Others than root can change the file. It names programs that root executes.
+    /// Users other than root can change the file, which names programs that root executes.
     #[error(transparent)]
     Untrusted(TrustError),
     /// The file isn't TOML, or a key is unknown or has a wrong type.
@@ -294,7 +294,7 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if there is none, so that
+    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if no file exists, so that
     /// the defaults apply.
     pub fn find(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
         for path in Config::candidate_files(argv0) {
@@ -306,7 +306,7 @@ impl ConfigFile {
     }
 
     /// Parses the keys about the delegate. Errors in other keys are ignored, because a container has to be stoppable
-    /// nevertheless.
+    /// even then.
     pub fn delegate(&self) -> Result<DelegateSettings, ConfigError> {
         DelegateSettings::read(&self.path, &self.text)
     }

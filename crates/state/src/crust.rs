@@ -82,7 +82,7 @@ impl CrustDirectory {
     /// Returns the volume whose target path is `path`, or resolves to `path`. Returns `None` if none is staged.
     ///
     /// A driver may stage a volume in both layouts. Then the entry in the crust directory is used, and it is an error
-    /// if Kata's says something else.
+    /// if Kata's entry describes another volume.
     pub fn volume(&self, path: &TargetPath) -> Result<Option<Volume>, EntryError> {
         let crust = self.crust_volume(path)?;
         let Some(kata) = &self.kata else {
@@ -218,7 +218,7 @@ impl CrustDirectory {
                 continue;
             };
             if let Some(record) = entry.record()? {
-                // The record counts even if `mountInfo.json` is gone or can't be parsed: the volume is in use.
+                // The volume is in use even if `mountInfo.json` is gone or can't be parsed.
                 let target = entry.info().ok().and_then(|info| info.target_path);
                 records.push((target.map_or(name, |target| target.volume_name()), record));
             }

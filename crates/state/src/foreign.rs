@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use crust_blockfs::bounded;
 
-use staged::Temp;
+use staged::TemporaryFile;
 pub use staged::{StagedChange, remove_leftovers, stage_new_file, write_file};
 
 /// The size limit in bytes of a file that is read. It is several times the size that a config can have after its way
@@ -47,14 +47,14 @@ pub enum ForeignFileError {
     Symlink(PathBuf),
     /// The file was changed or replaced since it was read.
     #[error(
-        "{} was replaced while it was read; hint: is another program changing it?",
+        "{} was changed or replaced since it was read; hint: check whether another program is changing it, and retry",
         .0.display()
     )]
     Changed(PathBuf),
     /// The file is a mount point, which rename(2) can't replace.
     #[error(
-        "{} is a mount point (a file that is mounted into a container?) and can't be replaced; hint: mount its directory \
-         instead, or edit the file that is mounted", .0.display()
+        "{} is a mount point, such as a file that is mounted into a container, and can't be replaced; hint: mount its \
+         directory instead, or edit the file that is mounted", .0.display()
     )]
     MountPoint(PathBuf),
     /// Every temporary name that was tried is taken by a leftover.
@@ -144,7 +144,7 @@ impl ForeignFile {
 
     /// Prepares [`Self::replace`] up to its last step, [`StagedChange::commit`].
     pub fn stage(&self, bytes: &[u8]) -> Result<StagedChange<'_>, ForeignFileError> {
-        let temp = Temp::create(&self.dir, &self.name, &self.path)?;
+        let temp = TemporaryFile::create(&self.dir, &self.name, &self.path)?;
         temp.write(bytes)?;
         // The owner is set first, because that clears mode bits and security.capability.
         rustix::fs::fchown(
@@ -162,7 +162,7 @@ impl ForeignFile {
 
     /// Prepares the removal of the file up to its last step. Fails if its directory can't be written.
     pub fn stage_removal(&self) -> Result<StagedChange<'_>, ForeignFileError> {
-        let temp = Temp::create(&self.dir, &self.name, &self.path)?;
+        let temp = TemporaryFile::create(&self.dir, &self.name, &self.path)?;
         Ok(StagedChange::removal(temp, self))
     }
 
@@ -181,7 +181,7 @@ impl ForeignFile {
     /// Returns whether the file is still the one that was read. Always false for a symbolic link.
     pub fn is_unchanged(&self) -> Result<bool, ForeignFileError> {
         let now = existing(self.stat_again()).map_err(self.failed("lstat"))?;
-        Ok(now.is_some_and(|now| self.is_as_read(&now)))
+        Ok(now.is_some_and(|now| self.is_unmodified(&now)))
     }
 
     fn check_unchanged(&self) -> Result<(), ForeignFileError> {
@@ -189,7 +189,7 @@ impl ForeignFile {
         if FileType::from_raw_mode(now.st_mode) == FileType::Symlink {
             return Err(ForeignFileError::Symlink(self.path.clone()));
         }
-        if self.is_as_read(&now) {
+        if self.is_unmodified(&now) {
             Ok(())
         } else {
             Err(ForeignFileError::Changed(self.path.clone()))
@@ -200,7 +200,7 @@ impl ForeignFile {
         rustix::fs::statat(&self.dir, &self.name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
-    fn is_as_read(&self, now: &Stat) -> bool {
+    fn is_unmodified(&self, now: &Stat) -> bool {
         let identity = |stat: &Stat| {
             let modified = (stat.st_mtime, stat.st_mtime_nsec);
             (stat.st_dev, stat.st_ino, stat.st_size, modified)
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_file_or_bundle_is_no_error() {
+    fn a_missing_file_or_bundle_is_not_an_error() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         fs::write(at("file"), "").unwrap();
@@ -462,7 +462,7 @@ mod tests {
     fn a_failure_before_the_rename_leaves_no_temporary_file() {
         let dir = bundle("text");
         let file = read(dir.path());
-        let temp = Temp::create(&file.dir, &file.name, &file.path).unwrap();
+        let temp = TemporaryFile::create(&file.dir, &file.name, &file.path).unwrap();
         assert_eq!(names(dir.path()).len(), 2);
         drop(temp);
         assert_eq!(names(dir.path()), ["config.json"]);

@@ -100,7 +100,8 @@ impl Lock {
                 break (lock, length);
             }
         };
-        // The error of a process that waits shows this. The lock is valid without it, so errors are ignored.
+        // A process that waits in vain shows this text in its error. The lock is valid without the text, so errors are
+        // ignored.
         let own = format!("process {}", own_pid());
         if length > own.len() as u64 {
             let _ = lock.file.set_len(0);

@@ -50,11 +50,11 @@ impl Process {
         Self::from_pid(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// Returns whether the process is alive, or may be. A zombie isn't: it has left its namespaces and keeps no mount.
-    /// But a process whose other threads run is alive, even if its first thread has ended (`pthread_exit(3)` in
+    /// Returns whether the process is alive, or may be. A zombie isn't alive: it has left its namespaces and keeps no
+    /// mount. But a process whose other threads run is alive, even if its first thread has ended (`pthread_exit(3)` in
     /// `main`).
     ///
-    /// A process in an unknown state counts as alive, because what is done after its end can't be undone.
+    /// A process in an unknown state counts as alive, because the cleanup after a process has ended can't be undone.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         !matches!(self.state(), ProcessState::Ended(_))
@@ -69,7 +69,7 @@ impl Process {
         }
         if self.pid_namespace.is_some() && self.pid_namespace != pid_namespace() {
             let pid = self.pid;
-            return ProcessState::Unknown(format!("process {pid} is of another pid namespace"));
+            return ProcessState::Unknown(format!("process {pid} is in another pid namespace"));
         }
         let state = self.state_by_stat(read_stat(self.pid), || pid_exists(self.pid));
         match (state, boot) {
@@ -104,7 +104,7 @@ impl Process {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if pid_exists() {
                     return ProcessState::Unknown(format!(
-                        "process {pid} exists, but /proc doesn't show it; hint: is /proc mounted with hidepid=?"
+                        "process {pid} exists, but /proc doesn't show it; hint: check whether /proc is mounted with hidepid="
                     ));
                 }
                 ProcessState::Ended(EndReason::Exited(pid))
@@ -175,7 +175,7 @@ fn pid_exists(pid: impl TryInto<i32>) -> bool {
         .is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// Returns whether a process with this pid is alive, or may be. A zombie isn't.
+/// Returns whether a process with this pid is alive, or may be. A zombie isn't alive.
 pub(crate) fn is_running(pid: u32) -> bool {
     match read_stat(pid) {
         Ok(stat) => Stat::parse(&stat).is_none_or(|stat| stat.is_alive()),

@@ -22,26 +22,26 @@ use crate::target_index::{TARGETS_FILE, TargetIndex};
 /// The error of a record or an index in the state directory.
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
-    /// A file or directory can't be read or written, or others than root can change it.
+    /// A file or directory can't be read or written, or users other than root can change it.
     #[error(transparent)]
     File(#[from] FileError),
     /// An id can't be the name of a record.
     #[error(transparent)]
     Id(#[from] InvalidId),
     /// A record can't be parsed.
-    #[error("{}: {source}; hint: did another version of runcrust write it? remove it once its pod or container has ended", path.display())]
+    #[error("{}: {source}; hint: another version of runcrust may have written it; remove it once its pod or container has ended", path.display())]
     Record {
         path: PathBuf,
         source: serde_json::Error,
     },
     /// The index of target paths can't be parsed.
-    #[error("{}: {source}; hint: remove it and stage the node's volumes again, which creates it again", path.display())]
+    #[error("{}: {source}; hint: remove it and stage the node's volumes again, which recreates it", path.display())]
     Targets {
         path: PathBuf,
         source: serde_json::Error,
     },
     /// The record of a sandbox has the name of another sandbox's.
-    #[error("{}: this is the record of sandbox {id:?}; hint: was the file copied? remove it", path.display())]
+    #[error("{}: this is the record of sandbox {id:?}; hint: remove the file, which is probably a copy", path.display())]
     OtherSandbox {
         path: PathBuf,
         /// The id in the record.
@@ -80,7 +80,7 @@ impl CachedTargets {
 #[serde(rename_all = "camelCase")]
 struct DeviceVolumes {
     version: Version<1>,
-    /// Target paths.
+    /// The target paths of the volumes.
     volumes: Vec<PathBuf>,
     /// The boot in which the device number is valid. Records of early versions have none, and count as of this boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,8 +168,8 @@ impl StateDirectory {
         lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. There is no
-    /// limit for their number. `visit` may retire the locks that it gets.
+    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. Their number
+    /// isn't limited. `visit` may retire the locks that it gets.
     pub fn visit_locks(
         &self,
         mut visit: impl FnMut(LockName, PathBuf) -> ControlFlow<()>,

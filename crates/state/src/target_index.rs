@@ -1,6 +1,6 @@
-//! The index of the target paths of staged volumes, `targets.json`. It is for mounts whose source isn't a target path.
+//! The index of the target paths of staged volumes, `targets.json`, for mounts whose source isn't a target path.
 //!
-//! An engine may bind-mount a target path to another path, and pass that path on as the source of a mount. To compare
+//! An engine may bind-mount a target path to another path, and pass that path on as the source of a mount. Comparing
 //! such a source with every staged volume would make each create on the node slower. The index lists the file systems
 //! that target paths are on, so that one statx(2) suffices for a source on any other file system.
 

@@ -1,4 +1,4 @@
-//! Whether root alone can change what a path leads to, and whether this process is root on the node.
+//! Checks whether root alone can change what a path leads to, and whether this process is root on the node.
 
 use std::ffi::OsString;
 use std::fs;
@@ -66,16 +66,16 @@ enum StickyDirectories {
     Refused,
 }
 
-/// Resolves an absolute path below the root directory `root`, and checks that root alone can change each directory
-/// and each symbolic link on the way, and the file itself. So nobody else can change what the path leads to between
-/// this check and its use.
+/// Resolves an absolute path below the root directory `root`, and checks that root alone can change each directory and
+/// each symbolic link on the way, and the file itself. So no other user can change what the path leads to between this
+/// check and its use.
 ///
 /// The given path and the returned one are as a process sees them that has `root` as its root directory.
 pub fn resolve(root: &Path, path: &Path, kind: PathKind) -> Result<PathBuf, TrustError> {
     follow(root, path, kind, StickyDirectories::Refused).map_err(|(_, error)| error)
 }
 
-/// Resolves a path of the node, and checks that nobody but root can make it lead to another file. Returns `None` if a
+/// Resolves a path of the node, and checks that only root can make it lead to another file. Returns `None` if a
 /// component doesn't exist. A directory on the way may be one like `/tmp`.
 pub(crate) fn resolve_existing(path: &Path, kind: PathKind) -> Result<Option<PathBuf>, TrustError> {
     match follow(Path::new("/"), path, kind, StickyDirectories::Allowed) {

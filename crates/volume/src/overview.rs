@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_live_user_means_in_use_and_an_unknown_one_means_uncertain() {
         let dead = &ProcessState::Ended(EndReason::Exited(1));
-        let unknown = &ProcessState::Unknown("process 7 is of another pid namespace".into());
+        let unknown = &ProcessState::Unknown("process 7 is in another pid namespace".into());
         for (has_record, users, has_cli, expected) in [
             (Ok(false), &[][..], false, "staged"),
             (Ok(false), &[], true, "uncertain"),

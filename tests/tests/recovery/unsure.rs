@@ -32,7 +32,7 @@ fn a_locked_volume_and_an_unreadable_process_are_left() {
     elsewhere["users"][0]["process"]["pidNamespace"] = 1.into();
     fs::write(&record, elsewhere.to_string()).unwrap();
     let why = why_left(&volume, "user");
-    assert!(why.contains("is of another pid namespace"), "{why}");
+    assert!(why.contains("is in another pid namespace"), "{why}");
     fs::write(&record, text).unwrap();
     assert_collected(&volume, &["record", "user"]);
 }

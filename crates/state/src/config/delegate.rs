@@ -60,7 +60,7 @@ impl DelegateKind {
 /// The keys of a configuration about the delegate.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 pub struct DelegateSettings {
-    /// The path of the delegate. If it is unset, the first OCI runtime that is found.
+    /// The path of the delegate. If it is unset, the first OCI runtime that is found is used.
     #[serde(rename = "delegate")]
     pub path: Option<PathBuf>,
     /// The kind of the delegate. If it is unset, the name of its file decides.
@@ -76,7 +76,8 @@ impl DelegateSettings {
         Ok(settings)
     }
 
-    /// Fails if the kind is set without a path: another runtime may be found after another one was installed.
+    /// Fails if the kind is set without a path: once another runtime is installed, a runtime of another kind may be
+    /// found.
     pub(super) fn check(&self, file: &Path) -> Result<(), ConfigError> {
         let (None, Some(kind)) = (&self.path, self.kind) else {
             return Ok(());

@@ -153,7 +153,7 @@ impl Volume {
         self.write(RESIZE_FILE, &json)
     }
 
-    /// Removes the pending resize: it was carried out, or isn't wanted any more.
+    /// Removes the pending resize, because it was carried out or withdrawn.
     pub fn clear_resize(&self) -> Result<(), EntryError> {
         // The first entry goes last, because it is the one that is read.
         for entry in self.entries.iter().rev() {

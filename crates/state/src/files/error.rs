@@ -16,7 +16,7 @@ pub enum FileError {
         source: io::Error,
     },
     /// A file that is to be written is larger than [`super::MAX_RECORD_SIZE`], and couldn't be read again.
-    #[error("{} would be larger than 16 MiB; hint: does a container mount a volume thousands of times?", path.display())]
+    #[error("{} would be larger than 16 MiB; hint: check whether a container mounts a volume thousands of times", path.display())]
     TooLarge { path: PathBuf },
     /// A directory has more entries than a listing collects.
     #[error(
@@ -24,7 +24,7 @@ pub enum FileError {
          creates so many, and unstage the volumes that no pod needs", path.display()
     )]
     TooMany { path: PathBuf },
-    /// The file or directory isn't of the expected kind, or others than root could have changed it.
+    /// The file or directory isn't of the expected kind, or users other than root could have changed it.
     #[error("{} {reason}; hint: only root may own and write it: correct that, or remove it and stage the volume again", path.display())]
     Untrusted { path: PathBuf, reason: &'static str },
 }
@@ -73,17 +73,17 @@ impl FileError {
     }
 }
 
-/// Returns the hint that is appended to the message of an error; empty if there is none.
+/// Returns the hint that is appended to the message of an error; empty for errors without a hint.
 fn hint(error: &io::Error) -> &'static str {
     match Errno::from_io_error(error) {
         Some(Errno::NOSPC | Errno::DQUOT) => {
-            "; hint: its file system or a quota is full (df, df -i): free some space, and try again"
+            "; hint: its file system or a quota is full (df, df -i): free some space, and retry"
         }
         Some(Errno::ROFS) => {
             "; hint: its file system is read-only: mount it read-write, or configure a directory on \
              another one (crust_root, state_dir)"
         }
-        Some(Errno::IO) => "; hint: the kernel's log (dmesg) has the error of the disk",
+        Some(Errno::IO) => "; hint: see the kernel's log (dmesg) for the error of the disk",
         Some(Errno::MFILE) => {
             "; hint: this process has too many open files: raise its limit (ulimit -n, or LimitNOFILE= of its unit)"
         }

@@ -33,23 +33,23 @@ fn since_the_epoch() -> Duration {
     SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default()
 }
 
-/// The process that chose a temporary name, and when.
+/// The process that chose a temporary name, and the time when it did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Maker {
     pid: u32,
     /// Time since the Unix epoch.
-    at: Duration,
+    time: Duration,
 }
 
 /// Parses a temporary name. Returns `None` for a name that isn't of [`name`]'s form.
 fn maker(name: &str) -> Option<Maker> {
     let mut parts = name.strip_prefix('.')?.rsplitn(4, '.');
-    let (next, at, pid) = (parts.next()?, parts.next()?, parts.next()?);
+    let (counter, time, pid) = (parts.next()?, parts.next()?, parts.next()?);
     parts.next().filter(|name| !name.is_empty())?;
-    let _: u32 = next.parse().ok()?;
-    let at = u64::from_str_radix(at, 16).ok()?;
-    let (pid, at) = (pid.parse().ok()?, Duration::from_nanos(at));
-    Some(Maker { pid, at })
+    let _: u32 = counter.parse().ok()?;
+    let time = u64::from_str_radix(time, 16).ok()?;
+    let (pid, time) = (pid.parse().ok()?, Duration::from_nanos(time));
+    Some(Maker { pid, time })
 }
 
 /// The age from which an unlocked file counts as abandoned. It is far more than the time between the creation of a file
@@ -74,9 +74,9 @@ pub type LeftoverVisitor<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MakerState {
     InProgress,
-    /// No process does. The text gives the evidence.
+    /// No process works on it any more. The text gives the evidence.
     Abandoned(String),
-    /// It is unknown. The text gives the reason.
+    /// It is unknown whether a process works on it. The text gives the reason.
     Unknown(String),
 }
 
@@ -136,7 +136,7 @@ impl Directory {
             return Ok(None);
         }
         let held = opened.and_then(|fd| try_lock(&fd).map(|()| fd));
-        let age = since_the_epoch().saturating_sub(maker.at);
+        let age = since_the_epoch().saturating_sub(maker.time);
         Ok(Some(Leftover {
             directory: self,
             maker_state: maker_state(
@@ -312,7 +312,7 @@ mod tests {
             let maker = maker(&name(long)).unwrap();
             assert_eq!(maker.pid, std::process::id());
             assert!(
-                before <= maker.at && maker.at <= since_the_epoch(),
+                before <= maker.time && maker.time <= since_the_epoch(),
                 "{maker:?}"
             );
         }

@@ -15,11 +15,11 @@ use super::{ForeignFile, ForeignFileError, call, io_call};
 /// The suffix of each temporary file's name.
 const SUFFIX: &str = "runcrust";
 
-/// A prepared change of a file, of which only the last step is missing. The steps that are likely to fail have been
-/// done. If it is dropped, the file is unchanged and the temporary file is removed.
+/// A prepared change of a file. Only its last step is missing; the steps that are likely to fail have been done. If the
+/// value is dropped, the file is unchanged and the temporary file is removed.
 #[derive(Debug)]
 pub struct StagedChange<'a> {
-    temp: Temp,
+    temp: TemporaryFile,
     action: Action<'a>,
 }
 
@@ -36,12 +36,12 @@ enum Action<'a> {
 }
 
 impl<'a> StagedChange<'a> {
-    pub(super) fn replacement(temp: Temp, file: &'a ForeignFile) -> Self {
+    pub(super) fn replacement(temp: TemporaryFile, file: &'a ForeignFile) -> Self {
         let action = Action::Replace(file);
         Self { temp, action }
     }
 
-    pub(super) fn removal(temp: Temp, file: &'a ForeignFile) -> Self {
+    pub(super) fn removal(temp: TemporaryFile, file: &'a ForeignFile) -> Self {
         let action = Action::Remove(file);
         Self { temp, action }
     }
@@ -74,8 +74,8 @@ impl<'a> StagedChange<'a> {
     }
 }
 
-/// Writes a file of root's with this mode atomically, and syncs it. Replaces an existing file; processes that have that
-/// one open, or execute it, keep it.
+/// Writes a file that root owns, with this mode, atomically, and syncs it. Replaces an existing file. Processes that
+/// have the old file open, or execute it, keep it.
 pub fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFileError> {
     let temp = write_temp(path, bytes, mode)?;
     let action = Action::Write;
@@ -94,9 +94,9 @@ pub fn stage_new_file(
     Ok(StagedChange { temp, action })
 }
 
-fn write_temp(path: &Path, bytes: &[u8], mode: u32) -> Result<Temp, ForeignFileError> {
+fn write_temp(path: &Path, bytes: &[u8], mode: u32) -> Result<TemporaryFile, ForeignFileError> {
     let (dir, name) = split(path)?;
-    let temp = Temp::create(&open(dir)?, name, path)?;
+    let temp = TemporaryFile::create(&open(dir)?, name, path)?;
     temp.write(bytes)?;
     rustix::fs::fchmod(temp.file(), Mode::from_raw_mode(mode)).map_err(call("fchmod", path))?;
     temp.sync()?;
@@ -159,7 +159,7 @@ fn open(dir: &Path) -> Result<OwnedFd, ForeignFileError> {
 
 /// A temporary file, which is removed when the value is dropped before it was renamed.
 #[derive(Debug)]
-pub(super) struct Temp {
+pub(super) struct TemporaryFile {
     dir: OwnedFd,
     temporary: OsString,
     name: OsString,
@@ -168,7 +168,7 @@ pub(super) struct Temp {
     renamed: bool,
 }
 
-impl Temp {
+impl TemporaryFile {
     pub(super) fn create(
         dir: &OwnedFd,
         name: &OsStr,
@@ -192,7 +192,7 @@ impl Temp {
                         renamed: false,
                     });
                 }
-                // A killed process with the same pid has left it.
+                // A killed process with the same pid has left a file with this name.
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(call("open", &path.with_file_name(&temporary))(errno)),
             }
@@ -239,7 +239,7 @@ impl Temp {
     }
 }
 
-impl Drop for Temp {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         if !self.renamed {
             // The caller reports the error that led here.

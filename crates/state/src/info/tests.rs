@@ -137,14 +137,14 @@ fn files_of_both_layouts_are_compared_by_katas_fields() {
         parse(GOOD).unwrap(),
         parse_kata_metadata(&json!({"fsGroup": "7"})).unwrap(),
     );
-    let ours = MountInfo {
+    let crust_info = MountInfo {
         target_path: Some(TargetPath::new("/k").unwrap()),
         access_mode: Some(AccessMode::SingleNodeWriter),
         disk_seq: "7".parse().ok(),
         ..one.clone()
     };
-    assert!(ours.agrees_with(&one));
-    assert!(!ours.agrees_with(&gid));
+    assert!(crust_info.agrees_with(&one));
+    assert!(!crust_info.agrees_with(&gid));
     let policy = parse_kata_metadata(&json!({"fsGroupChangePolicy": "OnRootMismatch"})).unwrap();
     assert!(
         one.agrees_with(&policy),

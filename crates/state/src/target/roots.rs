@@ -1,5 +1,5 @@
-//! Whether a target path is below the kubelet directories or the match roots. Callers of the socket may stage no other
-//! paths.
+//! Checks whether a target path is below the kubelet directories or the match roots. Callers of the socket may stage no
+//! other paths.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -23,7 +23,7 @@ fn user(id: &str) -> User {
 }
 
 fn unknown() -> ProcessState {
-    ProcessState::Unknown("process 7 is of another pid namespace".into())
+    ProcessState::Unknown("process 7 is in another pid namespace".into())
 }
 
 const DEAD: ProcessState = ProcessState::Ended(EndReason::Exited(7));
