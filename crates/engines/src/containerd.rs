@@ -14,7 +14,7 @@ use toml_edit::{Item, Value};
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::service::Service;
@@ -80,7 +80,7 @@ impl Engine for Containerd {
         toml::defaults(file, PLUGINS.map(key))
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let version = check_version(&files[0])?;
         let plugin = plugin_of(version);
         let mut target = None;
@@ -104,8 +104,8 @@ impl Engine for Containerd {
         let text = text_with_version(file, version)?;
         let inherited = inherited_cgroup(files, version)?;
         let mut toml = Toml::parse(&file.path, &text)?;
-        add(&mut toml, plugin, wanted, inherited)?;
-        let notes = notes(files, wanted, inherited)?;
+        add(&mut toml, plugin, spec, inherited)?;
+        let notes = notes(files, spec, inherited)?;
         Ok(FileEdit {
             notes,
             ..FileEdit::new(&file.path, toml.text())
@@ -181,7 +181,7 @@ fn text_with_version(file: &ConfigFile, version: i64) -> Result<String> {
 fn add(
     toml: &mut Toml<'_>,
     plugin: &'static str,
-    wanted: &WantedHandler<'_>,
+    spec: &HandlerSpec<'_>,
     inherited: Option<bool>,
 ) -> Result<()> {
     let runtimes = runtimes_of(plugin);
@@ -189,12 +189,12 @@ fn add(
         let runc = [&runtimes[..], &["runc", "runtime_type"]].concat();
         toml.set(&runc, RUNTIME_TYPE, DEFAULT_RUNTIME)?;
     }
-    let key = |keys: &[&'static str]| [&runtimes[..], &[wanted.handler], keys].concat();
+    let key = |keys: &[&'static str]| [&runtimes[..], &[spec.name], keys].concat();
     toml.set(&key(&["runtime_type"]), RUNTIME_TYPE, "")?;
-    toml.set(&key(&["options", "BinaryName"]), wanted.program, "")?;
+    toml.set(&key(&["options", "BinaryName"]), spec.program, "")?;
     let cgroup = key(&["options", "SystemdCgroup"]);
     let existing = toml.get(&cgroup).and_then(Item::as_bool);
-    if let Some(value) = wanted.systemd_cgroup.or(existing).or(inherited) {
+    if let Some(value) = spec.systemd_cgroup.or(existing).or(inherited) {
         toml.set(&cgroup, value, "")?;
     }
     Ok(())
@@ -240,7 +240,7 @@ fn flag(runtime: &Item) -> Option<bool> {
 /// Returns notes for the operator about the installation of a handler.
 fn notes(
     files: &[ConfigFile],
-    wanted: &WantedHandler<'_>,
+    spec: &HandlerSpec<'_>,
     inherited: Option<bool>,
 ) -> Result<Vec<String>> {
     let mut notes = missing_imports(files);
@@ -265,11 +265,11 @@ fn notes(
             ));
         }
     }
-    if wanted.systemd_cgroup.or(inherited).is_none() {
+    if spec.systemd_cgroup.or(inherited).is_none() {
         notes.push(format!(
             "no runtime sets SystemdCgroup, so {} gets containerd's default, false; hint: \
              use --systemd-cgroup true if kubelet's cgroup driver is systemd",
-            wanted.handler
+            spec.name
         ));
     }
     Ok(notes)

@@ -7,7 +7,7 @@ use toml_edit::Item;
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
 use crate::error::Result;
 use crate::node_root::{DropIns, NodeRoot};
 use crate::service::Service;
@@ -58,14 +58,14 @@ impl Engine for Crio {
         toml::defaults(file, [["crio", "runtime", "default_runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
-        let keys = [&RUNTIMES[..], &[wanted.handler]].concat();
+        let keys = [&RUNTIMES[..], &[spec.name]].concat();
         let is_new = toml.get(&keys).is_none();
-        let root = format!("/run/runcrust-{}", wanted.handler);
+        let root = format!("/run/runcrust-{}", spec.name);
         let mut set = |key, value: &str| toml.set(&[&keys[..], &[key]].concat(), value, "");
-        set("runtime_path", wanted.program)?;
+        set("runtime_path", spec.program)?;
         if is_new {
             // CRI-O's default is /run/<handler>, which for the usual handler is the crust directory.
             set("runtime_root", &root)?;

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::config_file::ConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
 use crate::error::{HandlerError, Result};
 use crate::json::Object;
 use crate::service::Service;
@@ -58,15 +58,15 @@ impl Engine for Docker {
         Ok(default.into_iter().collect())
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;
-        let entry = json!({"path": wanted.program});
+        let entry = json!({"path": spec.program});
         let new = match root.object(RUNTIMES) {
-            None => root.with(RUNTIMES, &json!({wanted.handler: entry})),
-            Some(runtimes) => match runtimes.object(wanted.handler) {
-                None => runtimes.with(wanted.handler, &entry),
+            None => root.with(RUNTIMES, &json!({spec.name: entry})),
+            Some(runtimes) => match runtimes.object(spec.name) {
+                None => runtimes.with(spec.name, &entry),
                 Some(old) => old.with("path", &entry["path"]),
             },
         };

@@ -31,7 +31,7 @@ pub trait Engine: Debug + Sync {
 
     /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime
     /// with the handler's name is runcrust's.
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit>;
+    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit>;
 
     /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and
     /// it has to be removed.
@@ -91,8 +91,8 @@ impl Runtime {
 
 /// The handler that `install` adds.
 #[derive(Debug, Clone, Copy)]
-pub struct WantedHandler<'a> {
-    pub(crate) handler: &'a str,
+pub struct HandlerSpec<'a> {
+    pub(crate) name: &'a str,
     /// The program that it runs.
     pub(crate) program: &'a str,
     /// The kind of the program's delegate, if one was found.
@@ -130,7 +130,7 @@ pub struct Samples {
     pub(crate) default: &'static str,
     /// Texts without a handler. `uninstall` after `install` restores them byte for byte.
     pub(crate) kept: &'static [&'static str],
-    /// Texts with an older path of runcrust ([`crate::handler::tests::OLD`]) and settings that an operator added.
+    /// Texts with an older path of runcrust ([`crate::handler::tests::OLD_PROGRAM`]) and settings that an operator added.
     pub(crate) outdated: &'static [&'static str],
     /// Texts that `install` refuses, with a part of the error.
     pub(crate) refused: &'static [(&'static str, &'static str)],

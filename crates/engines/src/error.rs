@@ -45,7 +45,7 @@ pub enum HandlerError {
     Foreign(PathBuf, String, String),
     /// The name can't be used in a `RuntimeClass`.
     #[error(
-        "{0:?} is not a valid handler name: use lower-case letters, digits and `-` only, as in a RuntimeClass"
+        "{0:?} is not a valid handler name; hint: use only lower-case letters, digits and `-`, as in the name of a RuntimeClass"
     )]
     Name(String),
     /// The path of the program is relative or isn't UTF-8, so a daemon would not find it.
@@ -83,7 +83,7 @@ pub enum HandlerError {
     #[error("{1} {file}: {2}", file = .0.display())]
     Call(PathBuf, &'static str, #[source] io::Error),
     /// Live containers need the handler.
-    #[error("{}; hint: end these pods first (kubectl drain), and keep new ones away", .0.join(", "))]
+    #[error("{}; hint: stop these pods first (kubectl drain), and keep new ones off the node", .0.join(", "))]
     InUse(Vec<String>),
     /// The records of volumes can't be read.
     #[error("it is unknown whether volumes are in use: {0}")]

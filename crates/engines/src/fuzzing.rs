@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::ENGINES;
 use crate::config_file::ConfigFile;
-use crate::engine::{Engine, WantedHandler};
+use crate::engine::{Engine, HandlerSpec};
 use crate::error::Result;
 use crate::handler::{plan_install, plan_uninstall};
 use crate::plan::{ChangePlan, FileChange};
@@ -16,8 +16,8 @@ use crate::plan::{ChangePlan, FileChange};
 /// The program of the handler that is installed.
 pub(crate) const PROGRAM: &str = "/usr/local/bin/runcrust";
 
-pub(crate) const WANTED: WantedHandler<'_> = WantedHandler {
-    handler: "crust",
+pub(crate) const TEST_HANDLER: HandlerSpec<'_> = HandlerSpec {
+    name: "crust",
     program: PROGRAM,
     // With crun, the handler is added to all lists of podman.
     delegate: Some(DelegateKind::Crun),
@@ -102,13 +102,18 @@ pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
 
 /// Returns the text of the only file after an `install`.
 pub(crate) fn try_install(engine: &dyn Engine, text: Option<&str>) -> Result<String> {
-    let plan = plan_install(engine, vec![file(engine, text)], &WANTED)?;
+    let plan = plan_install(engine, vec![file(engine, text)], &TEST_HANDLER)?;
     Ok(edits(plan).remove(0).1.expect("a text"))
 }
 
 /// Returns the text of the only file after an `uninstall`; `None` if the file is removed.
 pub(crate) fn try_uninstall(engine: &dyn Engine, text: &str) -> Result<Option<String>> {
-    let plan = plan_uninstall(engine, vec![file(engine, Some(text))], WANTED.handler, None)?;
+    let plan = plan_uninstall(
+        engine,
+        vec![file(engine, Some(text))],
+        TEST_HANDLER.name,
+        None,
+    )?;
     let edit = edits(plan).pop();
     Ok(edit.map_or_else(|| Some(text.to_owned()), |edit| edit.1))
 }
@@ -176,7 +181,9 @@ fn without_leftovers(value: Value) -> Value {
             Value::Object(kept.collect())
         }
         Value::Array(values) => {
-            let kept = values.into_iter().filter(|value| value != WANTED.handler);
+            let kept = values
+                .into_iter()
+                .filter(|value| value != TEST_HANDLER.name);
             Value::Array(kept.map(without_leftovers).collect())
         }
         other => other,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crust_state::DelegateKind;
 
 use crate::config_file::ConfigFile;
-use crate::engine::{Engine, Runtime, WantedHandler};
+use crate::engine::{Engine, HandlerSpec, Runtime};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::plan::ChangePlan;
@@ -57,8 +57,8 @@ impl Handler {
 pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> {
     let engine = request.engine;
     let program = request.program.as_deref().unwrap_or(Path::new(""));
-    let wanted = WantedHandler {
-        handler: check_name(&request.handler)?,
+    let spec = HandlerSpec {
+        name: check_name(&request.handler)?,
         program: check_program_path(program)?,
         delegate: request.delegate,
         systemd_cgroup: request.systemd_cgroup,
@@ -71,22 +71,22 @@ pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> 
         let (path, unit) = (engine.info().file.into(), service.unit.to_owned());
         return Err(HandlerError::NoEngine(path, unit));
     }
-    plan_install(engine, files, &wanted)
+    plan_install(engine, files, &spec)
 }
 
 /// Plans to add a handler to files that have been read.
 pub(crate) fn plan_install(
     engine: &dyn Engine,
     files: Vec<ConfigFile>,
-    wanted: &WantedHandler<'_>,
+    spec: &HandlerSpec<'_>,
 ) -> Result<ChangePlan> {
     for file in &files {
-        for runtime in runtimes_named(engine, file, wanted.handler)? {
-            check_is_runcrust(&runtime, file, Some(wanted.program))?;
+        for runtime in runtimes_named(engine, file, spec.name)? {
+            check_is_runcrust(&runtime, file, Some(spec.program))?;
         }
     }
-    let edit = engine.install(&files, wanted)?;
-    let programs = vec![wanted.program.into()];
+    let edit = engine.install(&files, spec)?;
+    let programs = vec![spec.program.into()];
     let edits = vec![(edit.path, Some(edit.text))];
     Ok(ChangePlan::new(files, edits, edit.notes, programs))
 }

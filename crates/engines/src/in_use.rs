@@ -41,12 +41,12 @@ fn fail_if_any(mut users: Vec<String>) -> Result<()> {
 }
 
 fn users(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
-    let mut users = volumes(node, config)?;
-    users.extend(sandboxes(config)?);
+    let mut users = volume_users(node, config)?;
+    users.extend(live_sandboxes(config)?);
     Ok(users)
 }
 
-fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
+fn volume_users(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
     let crust = CrustDirectory::with_root(node.path(), config);
     let mut found = crust.records()?;
     // Volumes that were staged for Kata are only listed in the state directory.
@@ -70,7 +70,7 @@ fn volumes(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
 }
 
 /// Returns the live sandboxes that were created for volumes. Further volumes can still be mounted in them.
-fn sandboxes(config: &Config) -> Result<Vec<String>> {
+fn live_sandboxes(config: &Config) -> Result<Vec<String>> {
     let Some(state) = StateDirectory::open(&config.state_dir)? else {
         return Ok(Vec::new());
     };

@@ -41,7 +41,7 @@ impl NodeRoot {
         &self.0
     }
 
-    /// Returns whether it is this process's own root directory.
+    /// Returns whether the node's root directory is that of this process.
     #[must_use]
     pub fn is_own_root(&self) -> bool {
         self.0 == Path::new("/")

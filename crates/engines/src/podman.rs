@@ -16,7 +16,7 @@ use toml_edit::{Array, Item, Value};
 use crate::config_file::{ConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
-use crate::engine::{Engine, EngineInfo, FileEdit, Runtime, WantedHandler};
+use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
 use crate::error::Result;
 use crate::node_root::{DropIns, NodeRoot};
 use crate::toml::{self, Toml, wrong_type};
@@ -67,17 +67,17 @@ impl Engine for Podman {
         toml::defaults(file, [["engine", "runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], wanted: &WantedHandler<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
         for list in &LISTS {
-            notes.extend(list.write(&mut toml, files, wanted)?);
+            notes.extend(list.write(&mut toml, files, spec)?);
         }
-        let entry = [&RUNTIMES[..], &[wanted.handler]].concat();
+        let entry = [&RUNTIMES[..], &[spec.name]].concat();
         let programs = toml.get(&entry).and_then(names).unwrap_or_default();
-        if programs.first() != Some(&wanted.program) {
-            let programs: Array = [wanted.program].into_iter().collect();
+        if programs.first() != Some(&spec.program) {
+            let programs: Array = [spec.program].into_iter().collect();
             toml.set(&entry, programs, file.mark())?;
         }
         Ok(FileEdit {
@@ -157,14 +157,14 @@ struct FeatureList {
     /// podman's default, which is the same in all releases since 4.3.
     default: &'static [&'static str],
     /// Returns whether a handler belongs into the list.
-    is_supported: fn(&WantedHandler<'_>) -> bool,
+    is_supported: fn(&HandlerSpec<'_>) -> bool,
 }
 
 const NO_CGROUPS: FeatureList = FeatureList {
     key: "runtime_supports_nocgroups",
     default: &["crun", "krun"],
     // podman runs the runtime with `--cgroup-manager disabled`, which runc doesn't know.
-    is_supported: |wanted| wanted.delegate == Some(DelegateKind::Crun),
+    is_supported: |spec| spec.delegate == Some(DelegateKind::Crun),
 };
 
 /// The lists that an installation adds to. `runtime_supports_kvm` is missing, because it is for runtimes that start a
@@ -195,15 +195,15 @@ impl FeatureList {
         &self,
         toml: &mut Toml<'_>,
         files: &[ConfigFile],
-        wanted: &WantedHandler<'_>,
+        spec: &HandlerSpec<'_>,
     ) -> Result<Vec<String>> {
-        let (first, is_supported) = (&files[0], (self.is_supported)(wanted));
+        let (first, is_supported) = (&files[0], (self.is_supported)(spec));
         let mut others: Vec<&ConfigFile> = files[1..].iter().collect();
         others.sort_by_key(|file| rank(&file.path));
         let mut names: Vec<String> = self.default.iter().map(|&it| it.to_owned()).collect();
         let mut notes = Vec::new();
         for file in others {
-            let (other, key, handler) = (Toml::of(file)?, self.key, wanted.handler);
+            let (other, key, handler) = (Toml::of(file)?, self.key, spec.name);
             let Some(list) = other.get(&self.keys()) else {
                 continue;
             };
@@ -219,14 +219,14 @@ impl FeatureList {
             }
         }
         if let Some(list) = toml.get(&self.keys()) {
-            let is_listed = self.names(list, &first.path)?.contains(&wanted.handler);
+            let is_listed = self.names(list, &first.path)?.contains(&spec.name);
             match (is_listed, is_supported) {
-                (true, false) => self.remove(toml, wanted.handler)?,
-                (false, true) => toml.push(&self.keys(), wanted.handler)?,
+                (true, false) => self.remove(toml, spec.name)?,
+                (false, true) => toml.push(&self.keys(), spec.name)?,
                 _ => {}
             }
-        } else if is_supported && !names.iter().any(|it| it == wanted.handler) {
-            names.push(wanted.handler.to_owned());
+        } else if is_supported && !names.iter().any(|it| it == spec.name) {
+            names.push(spec.name.to_owned());
             let names = names.into_iter().collect::<Array>().to_string();
             let names = names.trim_start_matches('[').trim_end_matches(']');
             let list = format!("[\n  {MARK}  {names}\n]");
@@ -267,8 +267,8 @@ fn appends(list: &Item) -> bool {
     flags.any(|flag| flag)
 }
 
-/// Returns the key by which files are sorted in the order in which podman reads them (containers.conf(5)): the
-/// package's file, the operator's file, and the drop-ins by name.
+/// Returns a sort key that orders files as podman reads them (containers.conf(5)): the package's file, the operator's
+/// file, and the drop-ins by name.
 fn rank(path: &Path) -> (u8, &Path) {
     let is_drop_in = path.parent() == Some(Path::new(FILES.directory));
     let group = match (is_drop_in, path.starts_with("/usr")) {

@@ -102,7 +102,7 @@ pub fn check_complete(
     })?;
     let is_present =
         |path: &Path| copies.iter().any(|copy| copy.path == path) || node.has_program(path);
-    let beside = || {
+    let default_hook = || {
         let is_copy = copies.iter().any(|copy| copy.path == program);
         let real = if is_copy {
             program.to_owned()
@@ -111,7 +111,7 @@ pub fn check_complete(
         };
         real.with_file_name(HOOK)
     };
-    let hook = config.hook.clone().unwrap_or_else(beside);
+    let hook = config.hook.clone().unwrap_or_else(default_hook);
     if !is_present(&hook) {
         return Err(HandlerError::Incomplete(format!(
             "{} isn't a program on the node; hint: install crust-mount-hook beside runcrust, or set \

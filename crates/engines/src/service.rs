@@ -14,7 +14,7 @@ use crate::node_root::NodeRoot;
 pub struct Service<'a> {
     /// The name, such as `containerd.service`.
     pub unit: &'a str,
-    /// Whether it also reads its configuration on a reload, which is then enough.
+    /// Whether the engine also reads its configuration on a reload, so that no restart is needed.
     pub reloads: bool,
 }
 
@@ -97,7 +97,8 @@ impl Service<'_> {
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());
         let since_boot: i128 = since_boot.ok_or_else(|| self.failed("show", &shown))?;
-        // systemd's clock stops while the node is suspended, so the engine seems to have started later by that time.
+        // systemd's clock stops while the node is suspended. The computed start is too late by the time of all
+        // suspensions since.
         let (now, uptime) = (now(ClockId::Realtime), now(ClockId::Monotonic));
         Ok(Some(now - uptime + since_boot))
     }

@@ -134,8 +134,8 @@ impl Pattern {
         if !(self.is_glob && self.is_always_read && is_one_directory && has_wildcards(last)) {
             return None;
         }
-        let made = String::from_utf8_lossy(last.as_bytes()).replacen('*', "runcrust", 1);
-        let names = ["runcrust.toml".to_owned(), made.replace('*', "")];
+        let filled = String::from_utf8_lossy(last.as_bytes()).replacen('*', "runcrust", 1);
+        let names = ["runcrust.toml".to_owned(), filled.replace('*', "")];
         let mut names = names.iter();
         let name = names.find(|name| matches(last.as_bytes(), name.as_bytes()))?;
         Some(directory.join(name))

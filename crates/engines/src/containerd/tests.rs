@@ -1,7 +1,7 @@
 //! Real configurations are in `testdata/containerd`.
 
 use super::*;
-use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
+use crate::fuzzing::{PROGRAM, TEST_HANDLER, check, edits, file, try_install, try_uninstall};
 use crate::handler::{plan_install, plan_uninstall};
 
 macro_rules! testdata {
@@ -99,7 +99,7 @@ fn main_file(text: &str) -> ConfigFile {
 
 /// Returns the file that `install` changes, its new text, and the notes.
 fn installed(files: Vec<ConfigFile>) -> (String, String, Vec<String>) {
-    let mut plan = plan_install(&Containerd, files, &WANTED).unwrap();
+    let mut plan = plan_install(&Containerd, files, &TEST_HANDLER).unwrap();
     let notes = std::mem::take(&mut plan.notes);
     let (path, text) = edits(plan).remove(0);
     (path.display().to_string(), text.unwrap(), notes)
@@ -159,11 +159,11 @@ fn the_handler_is_added_at_the_end() {
          [{SECTION}.runtimes.crust.options]\nBinaryName = \"{PROGRAM}\"\nSystemdCgroup = false\n"
     );
     assert_eq!(added, expected);
-    let wanted = WantedHandler {
+    let spec = HandlerSpec {
         systemd_cgroup: Some(true),
-        ..WANTED
+        ..TEST_HANDLER
     };
-    let plan = plan_install(&Containerd, vec![main_file(&once)], &wanted).unwrap();
+    let plan = plan_install(&Containerd, vec![main_file(&once)], &spec).unwrap();
     let changed = edits(plan).remove(0).1.unwrap();
     let expected = expected.replace("= false", "= true");
     assert!(changed.ends_with(&expected), "{changed}");

@@ -5,11 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::config_file::MARK;
-use crate::fuzzing::{PROGRAM, WANTED, check, edits, file, try_install, try_uninstall};
+use crate::fuzzing::{PROGRAM, TEST_HANDLER, check, edits, file, try_install, try_uninstall};
 use crate::{ENGINES, find_engine};
 
 /// An older path of runcrust in the engines' samples.
-pub(crate) const OLD: &str = "/opt/runcrust";
+pub(crate) const OLD_PROGRAM: &str = "/opt/runcrust";
 
 pub(crate) fn installed(engine: &dyn Engine, text: Option<&str>) -> String {
     try_install(engine, text).unwrap()
@@ -24,7 +24,7 @@ fn second_file(text: &str) -> ConfigFile {
 }
 
 fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<ChangePlan> {
-    plan_uninstall(engine, files, WANTED.handler, None)
+    plan_uninstall(engine, files, TEST_HANDLER.name, None)
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_older_path_is_replaced_and_settings_are_kept() {
     for engine in ENGINES {
         for text in engine.samples().outdated {
             let once = installed(*engine, Some(text));
-            let expected = text.replace(OLD, PROGRAM);
+            let expected = text.replace(OLD_PROGRAM, PROGRAM);
             assert!(once.starts_with(&expected), "{once}");
             check(*engine, text);
         }
@@ -101,23 +101,30 @@ fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
     for engine in ENGINES {
         let with_handler = installed(*engine, None);
         for (foreign, words) in engine.samples().foreign {
-            let of = |text| file(*engine, text);
+            let default_file = |text| file(*engine, text);
             let planned = [
-                plan_install(*engine, vec![of(Some(foreign))], &WANTED),
-                plan_install(*engine, vec![of(None), second_file(foreign)], &WANTED),
-                removal(*engine, vec![of(Some(foreign))]),
-                removal(*engine, vec![of(None), second_file(foreign)]),
+                plan_install(*engine, vec![default_file(Some(foreign))], &TEST_HANDLER),
+                plan_install(
+                    *engine,
+                    vec![default_file(None), second_file(foreign)],
+                    &TEST_HANDLER,
+                ),
+                removal(*engine, vec![default_file(Some(foreign))]),
+                removal(*engine, vec![default_file(None), second_file(foreign)]),
             ];
             for planned in planned {
                 let error = planned.unwrap_err().to_string();
                 let has_hint = error.contains("--handler");
                 assert!(error.contains(words) && has_hint, "{error}");
             }
-            let both = removal(*engine, vec![of(Some(foreign)), second_file(&with_handler)]);
+            let both = removal(
+                *engine,
+                vec![default_file(Some(foreign)), second_file(&with_handler)],
+            );
             assert_eq!(both.is_err(), engine.info().merges_entries);
             let changed = both.map(edits).unwrap_or_default();
-            let is_ours = |edit: &(PathBuf, _)| edit.0 == second_file("").path;
-            assert!(changed.iter().all(is_ours), "{changed:?}");
+            let is_second = |edit: &(PathBuf, _)| edit.0 == second_file("").path;
+            assert!(changed.iter().all(is_second), "{changed:?}");
         }
         let (foreign, _) = engine.samples().foreign[0];
         let files = vec![file(*engine, Some(foreign))];
@@ -173,8 +180,11 @@ fn a_handler_is_removed_from_every_file_except_those_of_packages() {
 fn several_handlers_are_removed_one_by_one() {
     for engine in ENGINES {
         let plan = |text: Option<&str>, handler| {
-            let wanted = WantedHandler { handler, ..WANTED };
-            let plan = plan_install(*engine, vec![file(*engine, text)], &wanted);
+            let spec = HandlerSpec {
+                name: handler,
+                ..TEST_HANDLER
+            };
+            let plan = plan_install(*engine, vec![file(*engine, text)], &spec);
             edits(plan.unwrap()).remove(0).1.unwrap()
         };
         let remove = |text: &str, handler| {

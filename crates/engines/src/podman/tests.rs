@@ -1,18 +1,18 @@
 use super::*;
-use crate::fuzzing::{PROGRAM, WANTED, edits, try_install, try_uninstall};
+use crate::fuzzing::{PROGRAM, TEST_HANDLER, edits, try_install, try_uninstall};
 use crate::handler::plan_install;
 
 const JSON: &str = "\"crun\", \"runc\", \"kata\", \"runsc\", \"youki\", \"krun\"";
-const RUNC: WantedHandler<'_> = WantedHandler {
+const RUNC: HandlerSpec<'_> = HandlerSpec {
     delegate: Some(DelegateKind::Runc),
-    ..WANTED
+    ..TEST_HANDLER
 };
 
-fn with(files: &[(&str, &str)], wanted: &WantedHandler<'_>) -> (String, Vec<String>) {
+fn with(files: &[(&str, &str)], spec: &HandlerSpec<'_>) -> (String, Vec<String>) {
     let files = files
         .iter()
         .map(|(path, text)| ConfigFile::new(*path, Some((*text).to_owned())));
-    let mut plan = plan_install(&Podman, files.collect(), wanted).unwrap();
+    let mut plan = plan_install(&Podman, files.collect(), spec).unwrap();
     let notes = std::mem::take(&mut plan.notes);
     (edits(plan).remove(0).1.unwrap(), notes)
 }
@@ -33,7 +33,7 @@ fn the_lists_contain_the_features_of_the_delegate() {
     assert_eq!(try_install(&Podman, None).unwrap(), crun);
     // The delegate is replaced by another one.
     assert_eq!(with(&[(file, &crun)], &RUNC).0, runc);
-    assert_eq!(with(&[(file, &runc)], &WANTED).0, crun);
+    assert_eq!(with(&[(file, &runc)], &TEST_HANDLER).0, crun);
     assert_eq!(try_uninstall(&Podman, &runc).unwrap(), None);
     // An earlier release of runcrust didn't write the lists.
     let old = format!("{MARK}{end}");
@@ -74,7 +74,7 @@ fn a_new_list_has_the_names_of_earlier_files() {
                 .zip(&texts)
                 .map(|((path, _), text)| (*path, text.as_str())),
         );
-        let (text, _) = with(&all, &WANTED);
+        let (text, _) = with(&all, &TEST_HANDLER);
         let list = text
             .split_once("json = [")
             .map(|(_, rest)| rest.split(']').next().unwrap());
@@ -94,7 +94,7 @@ fn a_later_file_that_overrides_a_list_is_noted() {
     ] {
         let text = format!("[engine]\nruntime_supports_json = {list}");
         let default_file = Podman.info().file;
-        let (_, notes) = with(&[(default_file, ""), (path, &text)], &WANTED);
+        let (_, notes) = with(&[(default_file, ""), (path, &text)], &TEST_HANDLER);
         assert_eq!(notes.len() == 1, is_noted, "{path} {list}: {notes:?}");
         assert!(notes.iter().all(|note| note.contains(path)), "{notes:?}");
     }
