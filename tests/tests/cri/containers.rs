@@ -1,4 +1,4 @@
-//! Kinds of containers, and what kubelet asks of them beside their lives.
+//! Kinds of containers, and what kubelet uses besides starting and stopping them.
 
 use std::fs;
 
@@ -9,7 +9,7 @@ use runcrust_tests::{CriPod, POD, on_each_delegate, wait_until};
 use crate::scene::Scene;
 
 on_each_delegate! {
-    fn init_containers_run_to_their_end_one_after_the_other(delegate: Delegate) {
+    fn init_containers_run_one_after_another(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -17,7 +17,7 @@ on_each_delegate! {
         let first = pod.start(&init("first", "echo first > /data/list"));
         let status = cri.wait(&first);
         assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"), "{status:?}");
-        // Fails, and is tried again.
+        // The second one fails first, and succeeds on the retry.
         let second = init("second", "echo second >> /data/list; test -e /data/ready || { touch /data/ready; exit 7; }");
         let status = cri.wait(&pod.start(&second));
         assert_eq!((status.exit_code, status.reason.as_str()), (7, "Error"), "{status:?}");
@@ -27,16 +27,16 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    /// What a container writes is its own alone, and how it ends is told as it was.
-    fn logs_exit_codes_and_commands_are_the_containers_own(delegate: Delegate) {
+    /// Output goes only to the log of its container, and exit codes are unchanged.
+    fn logs_and_exit_codes_are_the_containers(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
         let script = "echo out > /data/file; cat /data/file; echo err >&2; exit 42";
-        let talks = pod.with("talks", target).script(script);
-        let id = pod.start(&talks);
+        let config = pod.with("printing", target).script(script);
+        let id = pod.start(&config);
         assert_eq!(cri.wait(&id).exit_code, 42);
-        let log = fs::read_to_string(pod.log_of(&talks)).unwrap();
+        let log = fs::read_to_string(pod.log_of(&config)).unwrap();
         let lines = log.lines().map(|line| line.split_once(' ').unwrap().1);
         let mut lines: Vec<&str> = lines.collect();
         lines.sort_unstable();
@@ -48,7 +48,7 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    fn a_terminal_is_the_containers(delegate: Delegate) {
+    fn a_terminal_reaches_the_container(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -61,7 +61,7 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    fn containerd_counts_what_a_container_uses(delegate: Delegate) {
+    fn containerd_reports_a_containers_usage(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -78,13 +78,13 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    /// Neither keeps the volume from a container.
-    fn seccomp_and_privileges_are_as_asked_for(delegate: Delegate) {
+    /// A confined and a privileged container both have the volume.
+    fn seccomp_and_privileges_are_as_requested(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;
         let cri = scene.cri();
         let mut config = containerd.pod(POD);
-        // A pod with a privileged container is one itself.
+        // The pod of a privileged container has to be privileged, too.
         config.security().privileged = true;
         let pod = CriPod::of(containerd, config);
         let mut confined = pod.with("confined", target);
@@ -101,7 +101,7 @@ on_each_delegate! {
         let privileged = pod.start(&privileged);
         assert_eq!(cri.sh(&privileged, "cat /data/file; grep ^Seccomp: /proc/self/status"), "x\nSeccomp:\t0");
         let raw = format!("dd if={} of=/dev/null count=1 2>/dev/null && echo read", device.path().display());
-        assert_eq!(cri.sh(&privileged, &raw), "read", "it sees all devices, as ever");
+        assert_eq!(cri.sh(&privileged, &raw), "read", "a privileged container can read all devices");
         assert_eq!(cri.sh(&privileged, "ls -d /.crust 2>/dev/null | wc -l"), "0");
         assert_eq!(device.host_mounts(), <[String; 0]>::default());
         scene.end(&pod);

@@ -1,4 +1,4 @@
-//! Several devices with the same data, and devices that grow.
+//! Several devices with the same data, and growing devices.
 
 use runcrust_tests::node::utf8;
 use runcrust_tests::volume::with_mounted;
@@ -9,7 +9,7 @@ use crate::scene::Scene;
 
 const MIB: u64 = 1 << 20;
 
-/// All blocks that files can have at `/data`, in bytes.
+/// Returns the size of the file system at `/data` in bytes.
 #[track_caller]
 fn size(cri: &Cri, container: &str) -> u64 {
     let numbers = cri.sh(container, "stat -f -c '%S %b' /data");
@@ -17,7 +17,7 @@ fn size(cri: &Cri, container: &str) -> u64 {
     numbers.product()
 }
 
-/// Asks for the growth to 512 MiB of a device that has grown.
+/// Grows the device to 512 MiB, and requests the growth of its file system.
 #[track_caller]
 fn grow(scene: &Scene) {
     scene.device.set_size(512 * MIB);
@@ -42,7 +42,7 @@ on_each_delegate! {
         let app = other.with("one", &theirs);
         let error = other.expect_refusal(&app);
         for name in ["volume pv-1: ", alias.number(), scene.device.number()] {
-            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+            assert!(error.message.contains(name), "{name:?} is missing in: {error}");
         }
         assert!(alias.is_free());
         pod.end();
@@ -79,7 +79,7 @@ on_each_delegate! {
         let app = other.with("one", &theirs);
         let error = other.expect_refusal(&app);
         for name in [utf8(scene.device.path()), utf8(clone.path()), "btrfstune -u"] {
-            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+            assert!(error.message.contains(name), "{name:?} is missing in: {error}");
         }
         pod.end();
         scene.device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
@@ -87,7 +87,7 @@ on_each_delegate! {
         other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
     }
 
-    fn growth_requested_before_the_pod_is_done_when_it_runs(delegate: Delegate) {
+    fn growth_requested_before_the_pod_starts_is_done(delegate: Delegate) {
         let small = |node: &Node| LoopDevice::formatted(node.dir(), "xfs", 320);
         let scene = Scene::of(Node::new(delegate), small, &[]);
         grow(&scene);

@@ -1,5 +1,4 @@
-//! What is wrong with a volume comes out of the CRI whole, and both sides work again once it is
-//! mended.
+//! Errors about a volume reach the CRI's client complete, and the pod works once the cause is removed.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,24 +15,24 @@ use runcrust_tests::{
 use crate::scene::Scene;
 use crate::{OTHER_POD, containerd};
 
-/// The whole sentence is there, once; what containerd puts around it, which differs from version to version, tells
-/// nothing of ours again.
+/// Asserts that the message contains the whole sentence once. containerd's text around it differs between versions, and
+/// must not repeat parts of the sentence.
 #[track_caller]
-fn assert_tells(message: &str, sentence: &str) {
+fn assert_contains_once(message: &str, sentence: &str) {
     let around: Vec<&str> = message.split(sentence).collect();
     let [before, after] = around[..] else {
-        panic!("{sentence:?} isn't there once: {message}");
+        panic!("not exactly one {sentence:?} in: {message}");
     };
-    let is_ours = |text: &str| {
+    let has_our_text = |text: &str| {
         ["pv-1", "crust", "hint: "]
             .iter()
             .any(|word| text.contains(word))
     };
-    assert!(!is_ours(before) && !is_ours(after), "{message}");
+    assert!(!has_our_text(before) && !has_our_text(after), "{message}");
 }
 
-/// What the command line says of the same mount in the same pod.
-fn told_at_the_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> String {
+/// Returns the error of a create by the command line with the same mount in the same pod.
+fn error_on_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> String {
     let bundle = Bundle::plain(node.dir())
         .annotation("io.kubernetes.cri.container-type", "container")
         .annotation("io.kubernetes.cri.sandbox-id", pod.id());
@@ -43,24 +42,24 @@ fn told_at_the_command_line(node: &Node, pod: &CriPod<'_>, source: &Path) -> Str
         .message()
 }
 
-/// The container of a pod that runs can't be started: in one call's error and in the container's
-/// status stands what the command line says.
+/// Asserts that a container of a running pod cannot be started, and that the call's error and the container's status
+/// contain the error of the command line.
 #[track_caller]
 fn assert_refused(node: &Node, pod: &CriPod<'_>, container: &ContainerConfig, names: &[&str]) {
     let source = PathBuf::from(&container.mounts[0].host_path);
-    let sentence = told_at_the_command_line(node, pod, &source);
+    let sentence = error_on_command_line(node, pod, &source);
     assert_contains(&sentence, names);
     let id = pod.create(container);
-    let error = pod.cri().start(&id).expect_err("it is refused");
-    assert_tells(&error.message, &sentence);
+    let error = pod.cri().start(&id).expect_err("the start is refused");
+    assert_contains_once(&error.message, &sentence);
     let status = pod.cri().status(&id).unwrap();
-    let told = (status.state(), status.exit_code, status.reason.as_str());
-    assert_eq!(told, (ContainerState::ContainerExited, 128, "StartError"));
+    let state = (status.state(), status.exit_code, status.reason.as_str());
+    assert_eq!(state, (ContainerState::ContainerExited, 128, "StartError"));
     assert_eq!(status.message, error.message);
     pod.cri().remove(&id).unwrap();
 }
 
-/// Changes a text file for a time.
+/// Runs `work` while a text file is changed.
 fn with_text<T>(file: &Path, change: impl FnOnce(&str) -> String, work: impl FnOnce() -> T) -> T {
     let good = fs::read_to_string(file).unwrap();
     fs::write(file, change(&good)).unwrap();
@@ -69,8 +68,9 @@ fn with_text<T>(file: &Path, change: impl FnOnce(&str) -> String, work: impl FnO
     result
 }
 
-/// A pod with a place for a volume that is staged later: nothing was mounted before.
-fn on_a_late_volume(
+/// Runs `check` with a running pod whose volume was staged after the sandbox's start, so that it is not mounted yet. Then
+/// asserts that a container works.
+fn with_volume_staged_later(
     delegate: runcrust_tests::Delegate,
     device: impl FnOnce(&Node) -> LoopDevice,
     check: impl FnOnce(&Node, &CriPod<'_>, &Path, &LoopDevice),
@@ -88,8 +88,8 @@ fn on_a_late_volume(
 }
 
 on_each_delegate! {
-    fn of_what_is_staged(delegate: Delegate) {
-        on_a_late_volume(delegate, Node::ext4, |node, pod, target, device| {
+    fn an_invalid_entry_is_reported(delegate: Delegate) {
+        with_volume_staged_later(delegate, Node::ext4, |node, pod, target, device| {
             let info = node.entry(target).join("mountInfo.json");
             let app = pod.with("one", target);
             let cases: [(&str, &str, &[&str]); 4] = [
@@ -114,8 +114,8 @@ on_each_delegate! {
         });
     }
 
-    fn of_a_device_that_somebody_has(delegate: Delegate) {
-        on_a_late_volume(delegate, Node::ext4, |node, pod, target, device| {
+    fn a_device_in_use_is_reported(delegate: Delegate) {
+        with_volume_staged_later(delegate, Node::ext4, |node, pod, target, device| {
             with_mounted(device.path(), |_| {
                 let app = pod.with("one", target);
                 assert_refused(node, pod, &app, &["in use by a user that runcrust has no record of", utf8(device.path())]);
@@ -123,16 +123,16 @@ on_each_delegate! {
         });
     }
 
-    fn of_a_device_without_a_file_system(delegate: Delegate) {
+    fn a_device_without_a_file_system_is_reported(delegate: Delegate) {
         let blank = |node: &Node| LoopDevice::new(node.dir(), 32);
-        on_a_late_volume(delegate, blank, |node, pod, target, device| {
+        with_volume_staged_later(delegate, blank, |node, pod, target, device| {
             let app = pod.with("one", target);
             assert_refused(node, pod, &app, &["no file system", "runcrust never does"]);
             runcrust_tests::volume::mkfs("ext4", device.path(), &[]);
         });
     }
 
-    fn of_subpaths_that_lead_out(delegate: Delegate) {
+    fn subpaths_that_lead_out_are_reported(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             symlink("/etc", root.join("outside")).unwrap();
@@ -150,7 +150,7 @@ on_each_delegate! {
         pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
-    fn of_another_pod_on_the_device(delegate: Delegate) {
+    fn a_conflict_with_another_pod_is_reported(delegate: Delegate) {
         let once = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let cases: [(&[&str], &[&str]); 2] = [
             (&once, &["SINGLE_NODE_SINGLE_WRITER", "ReadWriteOncePod"]),
@@ -175,7 +175,7 @@ on_each_delegate! {
         }
     }
 
-    fn of_another_pods_volume(delegate: Delegate) {
+    fn another_pods_volume_is_reported(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let containerd = containerd(&volume);
         let pod = CriPod::run(&containerd, OTHER_POD);
@@ -185,8 +185,8 @@ on_each_delegate! {
         pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
-    /// The host's directory, which a container would get instead, stays empty.
-    fn of_what_is_lost_or_half_there(delegate: Delegate) {
+    /// A container must not get the host's directory instead.
+    fn a_lost_or_half_staged_entry_is_reported(delegate: Delegate) {
         let node = Node::new(delegate);
         let real = node.dir().subdir("data/kubelet");
         symlink(&real, node.handler().kubelet_dir()).unwrap();
@@ -209,8 +209,8 @@ on_each_delegate! {
         pod.end_and_unstage(&node, &[&target]);
     }
 
-    /// What runs is left alone, and the next sandbox is known again.
-    fn of_a_sandbox_whose_record_was_lost(delegate: Delegate) {
+    /// Running containers are not affected, and the next sandbox works.
+    fn a_lost_record_of_a_sandbox_is_reported(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let pod = scene.pod();
         let one = pod.app("one", &scene.target);
@@ -226,8 +226,8 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    /// A sandbox is refused for what can be read without a mount; kubelet tries again with another.
-    fn of_a_sandbox(delegate: Delegate) {
+    /// A sandbox is refused for errors that are found without a mount. kubelet retries with another sandbox.
+    fn an_invalid_entry_fails_the_sandbox(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, containerd, .. } = &scene;
         let info = node.entry(target).join("mountInfo.json");
@@ -242,7 +242,7 @@ on_each_delegate! {
                 let sentence = refusal::create_refused(node, &bundle).naming_volume("pv-1").containing(names).message();
                 let config = containerd.pod(POD).attempt(attempt);
                 let error = containerd.cri().run_pod(&config, "crust").unwrap_err();
-                assert_tells(&error.message, &sentence);
+                assert_contains_once(&error.message, &sentence);
             });
         }
         assert_eq!(containerd.cri().pods().unwrap().len(), 0);

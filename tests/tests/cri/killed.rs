@@ -1,4 +1,4 @@
-//! Pods whose parts are killed, or removed while they run.
+//! Pods of which a process is killed, and pods that are removed while they run.
 
 use std::fs;
 
@@ -10,10 +10,10 @@ use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate, process, w
 use crate::scene::Scene;
 use crate::{OTHER_POD, containerd_with_bare};
 
-/// Kills a pod's shim, and waits until containerd has killed its sandbox and said that its containers have ended;
-/// returns their processes.
+/// Kills a pod's shim, and waits until containerd has killed the sandbox and reported the end of the containers. Returns
+/// the pids of the containers, which may still run.
 #[track_caller]
-fn without_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -> [i32; 2] {
+fn kill_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -> [i32; 2] {
     let cri = pod.cri();
     let left = apps.each_ref().map(|app| cri.pid(app).unwrap());
     let sandbox = pod.pid();
@@ -28,7 +28,7 @@ fn without_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -
 }
 
 on_each_delegate! {
-    fn a_pod_whose_pause_died_keeps_its_data_until_its_app_ends(delegate: Delegate) {
+    fn a_volume_outlives_a_killed_sandbox_until_its_app_ends(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -43,7 +43,7 @@ on_each_delegate! {
         node.unstage_all(&[target]);
     }
 
-    fn everything_killed_at_once_leaves_the_device_free(delegate: Delegate) {
+    fn killing_everything_frees_the_device(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, containerd } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -61,15 +61,15 @@ on_each_delegate! {
         containerd.restart();
     }
 
-    /// kubelet makes the pod anew. Of what the shim leaves behind nothing runs on that wouldn't with the delegate
-    /// alone: containerd 1.6 and 1.7 kill it all; 2.1 kills the sandbox, and leaves the containers running.
-    fn a_pod_whose_shim_died_comes_again(delegate: Delegate) {
+    /// kubelet creates the pod anew. Of the processes that the shim leaves, exactly those survive that also survive with
+    /// the delegate alone: containerd 1.6 and 1.7 kill all of them; 2.1 kills the sandbox and leaves the containers.
+    fn a_pod_can_be_created_anew_after_its_shim_was_killed(delegate: Delegate) {
         let node = Node::new(delegate);
         let scene = Scene::in_containerd(containerd_with_bare(&node), node, Node::ext4, &[]);
         let Scene { device, target, containerd, .. } = &scene;
         let bare = CriPod::with_handler(containerd, containerd.pod(OTHER_POD), "bare");
         let ordinary = scene.node.dir().subdir("ordinary");
-        let left = without_shim(containerd, &bare, &["one", "two"].map(|name| bare.app(name, &ordinary)));
+        let left = kill_shim(containerd, &bare, &["one", "two"].map(|name| bare.app(name, &ordinary)));
         bare.end();
         let outlives = left.map(process::is_alive);
         left.into_iter().for_each(process::kill_and_wait);
@@ -77,28 +77,28 @@ on_each_delegate! {
         let (cri, pod) = (scene.cri(), scene.pod());
         let apps = ["one", "two"].map(|name| pod.app(name, target));
         let _ = cri.sh(&apps[0], "echo hello > /data/file; sync");
-        let left = without_shim(containerd, &pod, &apps);
+        let left = kill_shim(containerd, &pod, &apps);
         for (pid, outlives) in left.into_iter().zip(outlives) {
             wait_until("containerd to kill a container", WAIT_TIMEOUT, || outlives || !process::is_alive(pid));
         }
         if outlives == [false; 2] {
             device.wait_until_free(WAIT_TIMEOUT);
         }
-        let again = CriPod::of(containerd, containerd.pod(POD).attempt(1));
-        let one = again.start(&again.with("one", target).attempt(1));
+        let second = CriPod::of(containerd, containerd.pod(POD).attempt(1));
+        let one = second.start(&second.with("one", target).attempt(1));
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello");
         left.into_iter().for_each(process::kill_and_wait);
         pod.end();
-        assert_eq!(cri.sh(&one, "cat /data/file"), "hello", "the old pod's end takes nothing from the new one");
-        scene.end(&again);
+        assert_eq!(cri.sh(&one, "cat /data/file"), "hello", "the end of the first pod affected the second");
+        scene.end(&second);
     }
 
-    fn a_pod_is_removed_without_being_stopped(delegate: Delegate) {
+    fn a_running_pod_can_be_removed(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
         let (one, two) = (pod.app("one", target), pod.app("two", target));
-        // First a container that runs.
+        // First a running container.
         cri.remove(&one).unwrap();
         assert_eq!(cri.sh(&two, "echo on > /data/file; cat /data/file"), "on");
         cri.remove_pod(pod.id()).unwrap();
@@ -107,8 +107,8 @@ on_each_delegate! {
         node.unstage_all(&[target]);
     }
 
-    /// The hook waits for a lock meanwhile, as it would walk a large tree.
-    fn containerd_killed_during_a_sandbox_hook_tries_again(delegate: Delegate) {
+    /// The hook waits for a lock when containerd is killed. A long fsGroup walk would have the same effect.
+    fn a_pod_starts_after_containerd_was_killed_during_a_hook(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let Scene { node, device, target, containerd } = &scene;
         let cri = scene.cri();
@@ -143,8 +143,8 @@ on_each_delegate! {
         pod.end();
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(target).success();
-        // containerd 1.6 forgets the bundle of the create that it didn't see the end of. Its record
-        // stays as long as it.
+        // containerd 1.6 forgets the bundle of a create whose end it did not see. The bundle's record stays as long as the
+        // bundle.
         let left = node.records();
         assert!(left.iter().all(|record| record.starts_with("run/bundles")), "{left:?}");
         for bundle in fs::read_dir(containerd.bundle("")).unwrap() {

@@ -1,4 +1,4 @@
-//! Pods and containers that share namespaces, with each other or the host.
+//! Pods and containers that share namespaces with each other or with the host.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use runcrust_tests::{CriPod, POD, on_each_delegate};
 use crate::scene::Scene;
 
 on_each_delegate! {
-    /// `kubectl debug --target`.
+    /// As with `kubectl debug --target`.
     fn an_ephemeral_container_sees_processes_and_volume(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;
@@ -22,17 +22,17 @@ on_each_delegate! {
         let debugger = pod.start(&debugger);
         assert_eq!(cri.sh(&debugger, "cat /data/file"), "hello");
         assert_eq!(cri.sh(&debugger, "readlink /proc/self/ns/pid"), cri.sh(&one, "readlink /proc/self/ns/pid"));
-        let through = cri.sh(&debugger, "cat /proc/1/root/data/file");
-        assert_eq!(through, "hello", "its target's mounts");
-        // The namespace's first process goes, and all in it.
+        let through_proc = cri.sh(&debugger, "cat /proc/1/root/data/file");
+        assert_eq!(through_proc, "hello", "not the target's mounts");
+        // When the first process of the pid namespace ends, so do the others.
         cri.stop(&one).unwrap();
         let _ = cri.wait(&debugger);
-        let again = pod.start(&pod.with("one", target).attempt(1));
-        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+        let restarted = pod.start(&pod.with("one", target).attempt(1));
+        assert_eq!(cri.sh(&restarted, "cat /data/file"), "hello");
         scene.end(&pod);
     }
 
-    fn containers_share_their_sandboxs_processes(delegate: Delegate) {
+    fn containers_can_share_their_sandboxs_processes(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;
         let cri = scene.cri();
@@ -45,14 +45,14 @@ on_each_delegate! {
         let _ = cri.sh(&one, "echo hello > /data/file");
         assert_eq!(cri.sh(&two, "cat /data/file"), "hello");
         assert_eq!(cri.sh(&one, "readlink /proc/self/ns/pid"), cri.sh(&two, "readlink /proc/1/ns/pid"));
-        // The sandbox is their first process: it takes them all with it.
+        // The sandbox is the first process of their pid namespace, so its end kills them.
         runcrust_tests::process::kill_now(pod.pid());
         let _ = (cri.wait(&one), cri.wait(&two));
         device.wait_until_free(runcrust_tests::node::WAIT_TIMEOUT);
         scene.end(&pod);
     }
 
-    /// `hostPID`, `hostIPC`; `hostNetwork` all pods of these suites have but those with user namespaces.
+    /// `hostPID` and `hostIPC`. Except for those with user namespaces, all pods of this suite have `hostNetwork`.
     fn a_pod_in_host_namespaces_mounts_its_volume_privately(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;

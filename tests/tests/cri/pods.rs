@@ -1,4 +1,4 @@
-//! Whole pods, from run to remove.
+//! Pods from start to removal.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -16,7 +16,7 @@ use crate::containerd;
 use crate::scene::Scene;
 
 on_each_delegate! {
-    fn a_pod_has_its_volume_from_run_to_remove(delegate: Delegate) {
+    fn a_pod_has_its_volume_until_it_is_removed(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let Scene { node, device, target, .. } = &scene;
         let cri = scene.cri();
@@ -33,19 +33,19 @@ on_each_delegate! {
 
         cri.stop(&two).unwrap();
         cri.remove(&two).unwrap();
-        let again = pod.app("two", &target.join("sub"));
-        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+        let restarted = pod.app("two", &target.join("sub"));
+        assert_eq!(cri.sh(&restarted, "cat /data/file"), "hello");
 
         pod.end();
         watcher.assert_never_mounted();
         device.wait_until_free(WAIT_TIMEOUT);
         node.unstage_all(&[target]);
         let left = fs::read_dir(target).unwrap().map(|entry| entry.unwrap().file_name());
-        assert_eq!(left.collect::<Vec<_>>(), ["sub"], "containerd's empty directory, and no file");
+        assert_eq!(left.collect::<Vec<_>>(), ["sub"], "more than containerd's directory is left on the host");
         assert_eq!(fs::read_dir(target.join("sub")).unwrap().count(), 0);
     }
 
-    /// As kubelet's emptyDirs and files are: ordinary binds beside two volumes.
+    /// The ordinary bind mounts are like those that kubelet makes of emptyDirs and files.
     fn a_pod_has_two_volumes_beside_ordinary_mounts(delegate: Delegate) {
         let node = Node::new(delegate);
         let (small, large) = (node.ext4(), node.formatted("xfs"));
@@ -67,8 +67,8 @@ on_each_delegate! {
         assert!(small.is_free() && large.is_free());
     }
 
-    /// containerd resolves sources: neither the bind nor the entry is where it says.
-    fn subpaths_and_katas_layout_are_found_behind_a_link(delegate: Delegate) {
+    /// containerd resolves sources, so neither the bind mount nor the entry has the path that kubelet used.
+    fn subpaths_and_kata_entries_are_found_behind_a_link(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let _ = node.dir().subdir("data/kubelet");
         symlink("data/kubelet", node.handler().kubelet_dir()).unwrap();
@@ -109,7 +109,7 @@ on_each_delegate! {
         pod.end_and_unstage(&volume, &[&volume.target]);
     }
 
-    fn a_pod_without_deferred_volumes_is_left_alone(delegate: Delegate) {
+    fn a_pod_without_deferred_volumes_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let containerd = containerd(&node);
         let cri = containerd.cri();
@@ -124,7 +124,7 @@ on_each_delegate! {
         pod.end();
     }
 
-    fn mounts_around_the_volume_a_sealed_rootfs_and_the_raw_device(delegate: Delegate) {
+    fn nested_mounts_work_and_the_raw_device_is_unreadable(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, containerd } = &scene;
         let cri = scene.cri();
@@ -142,7 +142,7 @@ on_each_delegate! {
         let script = format!("mknod /a/raw b {major} {minor}; dd if=/a/raw of=/dev/null count=1");
         let raw = cri.exec(&one, &["/bin/sh", "-c", &script]).unwrap();
         assert!(raw.stderr.contains("can't open '/a/raw': Operation not permitted"), "{raw:?}");
-        assert!(above.join("raw").exists(), "mknod worked");
+        assert!(above.join("raw").exists(), "mknod failed");
         scene.end(&pod);
     }
 }
@@ -162,8 +162,8 @@ on_each_file_system! {
         assert!(mounted.contains(&format!(" - {fstype} ")), "{mounted}");
         let _ = node.stats(target).success();
         cri.stop(&one).unwrap();
-        let again = pod.start(&pod.with("one", target).attempt(1));
-        assert_eq!(cri.sh(&again, "cat /data/deep/sub/file"), "hello");
+        let restarted = pod.start(&pod.with("one", target).attempt(1));
+        assert_eq!(cri.sh(&restarted, "cat /data/deep/sub/file"), "hello");
         watcher.assert_never_mounted();
         scene.end(&pod);
         fsck(fstype, device.path());

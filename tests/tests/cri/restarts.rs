@@ -1,4 +1,4 @@
-//! What kubelet and containerd do again: containers, and containerd itself.
+//! Restarts of containers and of containerd.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::containerd;
 use crate::scene::Scene;
 
-/// The users in a volume's record.
+/// Returns the ids of the users in a volume's record.
 fn users(node: &Node, target: &std::path::Path) -> Vec<String> {
     let record = fs::read(node.entry(target).join("runcrust.json")).unwrap();
     let record: Value = serde_json::from_slice(&record).unwrap();
@@ -21,8 +21,8 @@ fn users(node: &Node, target: &std::path::Path) -> Vec<String> {
 }
 
 on_each_delegate! {
-    /// kubelet makes the next one first, and removes the old one when it likes.
-    fn a_container_that_ended_is_made_anew(delegate: Delegate) {
+    /// kubelet first creates the next container, and removes the old one some time later.
+    fn an_ended_container_can_be_created_anew(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -36,7 +36,7 @@ on_each_delegate! {
                 cri.remove(&last).unwrap();
             }
         }
-        // One that kubelet stops.
+        // A container that kubelet stops.
         let stopped = pod.start(&config.clone().attempt(3));
         cri.remove(&last.unwrap()).unwrap();
         let before = cri.sh(&stopped, "stat -c %d:%i /data/count");
@@ -44,52 +44,52 @@ on_each_delegate! {
         let now = pod.start(&config.attempt(4));
         cri.remove(&stopped).unwrap();
         assert_eq!(cri.sh(&now, "cat /data/count; stat -c %d:%i /data/count"), format!("3\n{before}"));
-        assert_eq!(users(node, target), [pod.id(), &now], "those before it are forgotten");
+        assert_eq!(users(node, target), [pod.id(), &now], "earlier containers are still recorded");
         scene.end(&pod);
     }
 
-    fn fsgroup_is_applied_once_a_pod_and_again_for_the_next(delegate: Delegate) {
+    fn fsgroup_is_applied_once_for_each_pod(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let fill = |root: &std::path::Path| fs::write(root.join("file"), "").unwrap();
         with_mounted(device.path(), fill);
         let containerd = containerd(&node);
         let cri = containerd.cri();
-        let look = "stat -c %g:%a /data/file";
-        // By policy: what the first container sees, and what the next pod's does.
+        let stat = "stat -c %g:%a /data/file";
+        // For each policy: what the first container of the first and of the second pod see.
         let cases = [("Always", "2000:664", "2000:660"), ("OnRootMismatch", "7:600", "7:600")];
         for (attempt, (policy, first, second)) in (0..).zip(cases) {
             let options = ["--fs-group", "2000", "--fs-group-change-policy", policy];
             let target = node.stage(POD, "pv-1", &device, &options);
             let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt));
             let one = pod.app("one", &target);
-            assert_eq!(cri.sh(&one, look), first, "{policy}");
+            assert_eq!(cri.sh(&one, stat), first, "{policy}");
             let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
             cri.stop(&one).unwrap();
-            let again = pod.start(&pod.with("one", &target).attempt(1));
-            assert_eq!(cri.sh(&again, look), "7:600", "{policy}: the pod's own change");
+            let restarted = pod.start(&pod.with("one", &target).attempt(1));
+            assert_eq!(cri.sh(&restarted, stat), "7:600", "{policy}: fsGroup was applied again");
             pod.end();
             let next = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt + 1));
             let one = next.app("one", &target);
-            assert_eq!(cri.sh(&one, look), second, "{policy}: the sandbox is another");
+            assert_eq!(cri.sh(&one, stat), second, "{policy}: in the next pod");
             let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
             next.end_and_unstage(&node, &[&target]);
         }
-        // The root's group is another one.
+        // Now the root of the volume has another group than requested.
         let options = ["--fs-group", "3000", "--fs-group-change-policy", "OnRootMismatch"];
         let target = node.stage(POD, "pv-1", &device, &options);
         let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(9));
         let one = pod.app("one", &target);
-        assert_eq!(cri.sh(&one, look), "3000:660");
+        assert_eq!(cri.sh(&one, stat), "3000:660");
         pod.end_and_unstage(&node, &[&target]);
     }
 
-    fn a_restarted_containerd_finds_the_pod_as_it_was(delegate: Delegate) {
+    fn a_restarted_containerd_finds_the_pod_unchanged(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, containerd, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
         let one = pod.app("one", target);
         let stopped = pod.app("stopped", target);
-        // Of these containerd knows nothing but what it has on its disk.
+        // containerd's only knowledge of these is what it has on disk.
         let waiting = pod.create(&pod.with("waiting", target));
         let _ = cri.sh(&one, "echo hello > /data/file");
         cri.stop(&stopped).unwrap();
@@ -98,15 +98,15 @@ on_each_delegate! {
         cri.start(&waiting).unwrap();
         assert_eq!(cri.sh(&waiting, "cat /data/file"), "hello");
         assert_eq!(cri.wait(&stopped).exit_code, 137);
-        let again = pod.start(&pod.with("stopped", target).attempt(1));
+        let restarted = pod.start(&pod.with("stopped", target).attempt(1));
         cri.remove(&stopped).unwrap();
-        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
-        assert_eq!(users(node, target), [pod.id(), &one, &waiting, &again]);
+        assert_eq!(cri.sh(&restarted, "cat /data/file"), "hello");
+        assert_eq!(users(node, target), [pod.id(), &one, &waiting, &restarted]);
         scene.end(&pod);
     }
 
-    /// Its shim tells it when it is back.
-    fn a_container_that_ends_while_containerd_is_away_is_made_anew(delegate: Delegate) {
+    /// The shim reports the container's end once containerd runs again.
+    fn a_container_that_ends_without_containerd_is_restarted(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, containerd } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -117,8 +117,8 @@ on_each_delegate! {
         runcrust_tests::process::kill_and_wait(pid);
         containerd.restart();
         let _ = cri.wait(&one);
-        let again = pod.start(&pod.with("one", target).attempt(1));
-        assert_eq!(cri.sh(&again, "cat /data/file"), "hello");
+        let restarted = pod.start(&pod.with("one", target).attempt(1));
+        assert_eq!(cri.sh(&restarted, "cat /data/file"), "hello");
         pod.end();
         device.wait_until_free(WAIT_TIMEOUT);
         node.unstage_all(&[target]);

@@ -1,4 +1,4 @@
-//! What most of these tests begin with.
+//! The node, volume and containerd of most tests.
 
 use std::path::PathBuf;
 
@@ -6,7 +6,7 @@ use runcrust_tests::{Containerd, Cri, CriPod, Delegate, LoopDevice, Node, POD};
 
 use crate::containerd;
 
-/// A node with a volume of the pod [`POD`], and a containerd; in the order in which they go.
+/// A node with a staged volume of the pod [`POD`], and containerd. Dropped in this order.
 pub(crate) struct Scene {
     pub(crate) containerd: Containerd,
     pub(crate) target: PathBuf,
@@ -15,17 +15,17 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// With an ext4, staged with these options, and runcrust's defaults.
+    /// Stages an ext4 with these options, on a node with the default configuration.
     pub(crate) fn new(delegate: Delegate, options: &[&str]) -> Self {
         Self::of(Node::new(delegate), Node::ext4, options)
     }
 
-    /// With another file system.
+    /// Stages another file system.
     pub(crate) fn on(delegate: Delegate, fstype: &'static str, options: &[&str]) -> Self {
         Self::of(Node::new(delegate), |node| node.formatted(fstype), options)
     }
 
-    /// On a node of the test's own.
+    /// Stages a device that `device` makes, on this node.
     pub(crate) fn of(
         node: Node,
         device: impl FnOnce(&Node) -> LoopDevice,
@@ -34,7 +34,7 @@ impl Scene {
         Self::in_containerd(containerd(&node), node, device, options)
     }
 
-    /// In a containerd of the test's own.
+    /// Stages a device that `device` makes, on this node with this containerd.
     pub(crate) fn in_containerd(
         containerd: Containerd,
         node: Node,
@@ -51,18 +51,17 @@ impl Scene {
         }
     }
 
-    /// The pod, whose sandbox runs.
+    /// Starts the pod's sandbox.
     #[track_caller]
     pub(crate) fn pod(&self) -> CriPod<'_> {
         CriPod::run(&self.containerd, POD)
     }
 
-    /// The calls.
     pub(crate) fn cri(&self) -> &Cri {
         self.containerd.cri()
     }
 
-    /// Ends the pod and unstages its volume: nothing is left.
+    /// Ends the pod, unstages its volume, and asserts that nothing is left.
     #[track_caller]
     pub(crate) fn end(&self, pod: &CriPod<'_>) {
         pod.end_and_unstage(&self.node, &[&self.target]);

@@ -1,4 +1,4 @@
-//! What runcrust's configuration changes for a pod.
+//! Effects of runcrust's configuration on pods.
 
 use std::fs;
 
@@ -7,13 +7,13 @@ use runcrust_tests::{CriPod, Delegate, Node, POD, on_each_delegate};
 use crate::scene::Scene;
 use crate::{OTHER_POD, containerd};
 
-/// A node with a volume, where runcrust has one more setting.
-fn with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
+/// Stages an ext4 on a node with one more line in runcrust's configuration.
+fn scene_with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
     Scene::of(Node::with(delegate, setting), Node::ext4, options)
 }
 
 on_each_delegate! {
-    /// It mounts over what the image has: the delegate makes mountpoints of its own mounts only.
+    /// The hook mounts on a directory of the image, because the delegate only creates the mountpoints of its own mounts.
     fn a_hook_in_the_container_mounts_and_its_message_is_logged(delegate: Delegate) {
         let node = Node::logging(delegate);
         let lines = format!("mount_mode = \"hook\"\nlog = {:?}", node.log_path());
@@ -27,20 +27,20 @@ on_each_delegate! {
         assert!(mounted.contains(&format!(" {} / /var ", scene.device.number())), "{mounted}");
         let _ = scene.node.stats(&scene.target).success();
         cri.stop(&one).unwrap();
-        let again = pod.start(&config.attempt(1));
-        assert_eq!(cri.sh(&again, "cat /var/file"), "hello");
+        let restarted = pod.start(&config.attempt(1));
+        assert_eq!(cri.sh(&restarted, "cat /var/file"), "hello");
 
         let sentence = "volume pv-1: ";
         let error = pod.expect_refusal(&pod.with("two", &scene.target));
         assert_eq!(error.message.contains(sentence), delegate == Delegate::Runc, "{error}");
         let log = scene.node.log();
-        let told = |line: &str| line.contains(sentence) && line.contains("/data");
-        assert!(log.lines().any(told), "{log}");
+        let is_logged = |line: &str| line.contains(sentence) && line.contains("/data");
+        assert!(log.lines().any(is_logged), "{log}");
         scene.end(&pod);
     }
 
-    fn every_workload_has_its_device(delegate: Delegate) {
-        let scene = with(delegate, "device_node = \"always\"", &[]);
+    fn device_node_always_gives_every_workload_its_device(delegate: Delegate) {
+        let scene = scene_with(delegate, "device_node = \"always\"", &[]);
         let pod = scene.pod();
         let one = pod.app("one", &scene.target);
         let read = "dd if=$(ls /dev/crust/*) of=/dev/null count=1 2>/dev/null && echo read";
@@ -48,8 +48,8 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    fn a_strict_node_gives_a_device_to_one_pod(delegate: Delegate) {
-        let scene = with(delegate, "shared = \"deny\"", &[]);
+    fn shared_deny_gives_a_device_to_one_pod(delegate: Delegate) {
+        let scene = scene_with(delegate, "shared = \"deny\"", &[]);
         let theirs = scene.node.stage(OTHER_POD, "pv-1", &scene.device, &[]);
         let pod = scene.pod();
         let holder = pod.app("holder", &scene.target);
@@ -57,7 +57,7 @@ on_each_delegate! {
         let app = other.with("one", &theirs);
         let error = other.expect_refusal(&app);
         for name in ["shared = \"deny\"", POD, pod.id()] {
-            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+            assert!(error.message.contains(name), "{name:?} is missing in: {error}");
         }
         let _ = scene.cri().sh(&holder, "echo on > /data/file");
         pod.end();
@@ -66,7 +66,7 @@ on_each_delegate! {
         other.end_and_unstage(&scene.node, &[&scene.target, &theirs]);
     }
 
-    fn what_is_not_staged_is_the_hosts_directory(delegate: Delegate) {
+    fn unstaged_pass_shows_the_hosts_directory(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let target = node.target(POD, "pv-1");
         let containerd = containerd(&node);
@@ -77,9 +77,9 @@ on_each_delegate! {
         pod.end_and_unstage(&node, &[]);
     }
 
-    fn default_options_are_every_volumes_but_for_its_own(delegate: Delegate) {
+    fn a_volumes_options_override_default_options(delegate: Delegate) {
         for (own, expected) in [(&[][..], "commit=7"), (&["--option", "commit=9"], "commit=9")] {
-            let scene = with(delegate, "default_options = [\"commit=7\"]", own);
+            let scene = scene_with(delegate, "default_options = [\"commit=7\"]", own);
             let pod = scene.pod();
             let one = pod.app("one", &scene.target);
             let mounted = scene.cri().sh(&one, "grep ' /data ' /proc/self/mountinfo");

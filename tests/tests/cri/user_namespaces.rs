@@ -1,5 +1,5 @@
-//! Pods with a user namespace (`hostUsers: false`): they see the ids that are on the disk, whatever those of their
-//! processes are on the host.
+//! Pods with a user namespace (`hostUsers: false`). They see the ids that are on the device, whichever ids their processes
+//! have on the host.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -16,27 +16,27 @@ use crate::{OTHER_POD, containerd, containerd_with_bare};
 
 const THIRD_POD: &str = "cccccccc-bbbb-cccc-dddd-eeeeeeeeeeee";
 
-/// The first ids on the host of two pods with user namespaces.
+/// The first ids on the host of two pods with user namespaces. Each has 65536.
 const RANGES: [u32; 2] = [700_000, 900_000];
 
-/// What containerd does with the mappings of a pod's ids.
+/// A containerd version's support for user namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
-    /// It doesn't know them, and the pod has the host's user namespace: 1.6.
+    /// It ignores the mappings, and the pod has the host's user namespace: 1.6.
     Ignored,
-    /// The pod has its user namespace. Mappings of mounts are refused, which kubelet asks for since Kubernetes 1.27:
-    /// only older ones run such pods. 1.7.
+    /// The pod has its user namespace, but mappings of mounts are refused. kubelet requests those since Kubernetes 1.27, so
+    /// only older kubelets run such pods: 1.7.
     Pods,
-    /// The pod has its user namespace, and its mounts are mapped: handlers have features, among them this one.
+    /// The pod has its user namespace, and its mounts are mapped. Handlers report this feature.
     PodsAndMounts,
 }
 
 impl Support {
-    /// Asks as kubelet does, and goes by the version where the handler has no features.
+    /// Queries the handler's features as kubelet does. If containerd reports none, its version decides.
     ///
     /// # Panics
     ///
-    /// When this version isn't known to have none.
+    /// If this version is unknown, or its delegate maps no mounts.
     #[track_caller]
     fn of(cri: &Cri) -> Self {
         let version = cri.version().expect("Version").runtime_version;
@@ -45,21 +45,21 @@ impl Support {
             Some(features) => {
                 assert!(
                     features.user_namespaces,
-                    "containerd {version} has a delegate that maps no mounts"
+                    "containerd {version}: its delegate maps no mounts"
                 );
                 Self::PodsAndMounts
             }
             None if is("1.6.") => Self::Ignored,
             None if is("1.7.") => Self::Pods,
-            None => panic!("containerd {version} says nothing of the handler's features"),
+            None => panic!("containerd {version} reports no features of the handler"),
         }
     }
 }
 
-/// A pod in a network of its own: containerd makes none in the node's network with a user namespace.
+/// A pod in its own network, because containerd cannot use the node's network with a user namespace.
 struct UserPod<'a> {
     pod: CriPod<'a>,
-    /// The first of its ids on the host; `None`, it is an ordinary one.
+    /// The first of its ids on the host, or `None` for a pod without a user namespace.
     first: Option<u32>,
     support: Support,
 }
@@ -68,7 +68,7 @@ impl<'a> UserPod<'a> {
     #[track_caller]
     fn run(containerd: &'a Containerd, uid: &str, attempt: u32, first: Option<u32>) -> Self {
         let config = containerd.pod(uid).attempt(attempt);
-        let config = config.namespaces(|namespaces| choose(namespaces, first));
+        let config = config.namespaces(|namespaces| set_namespaces(namespaces, first));
         Self {
             support: Support::of(containerd.cri()),
             pod: CriPod::of(containerd, config),
@@ -76,10 +76,10 @@ impl<'a> UserPod<'a> {
         }
     }
 
-    /// A container that sleeps, as kubelet asks for it.
+    /// Returns the config of a sleeping container, as kubelet writes it.
     fn with(&self, name: &str, source: &Path) -> ContainerConfig {
         let config = self.pod.with(name, source);
-        let config = config.namespaces(|namespaces| choose(namespaces, self.first));
+        let config = config.namespaces(|namespaces| set_namespaces(namespaces, self.first));
         match self.first {
             Some(first) if self.support == Support::PodsAndMounts => {
                 config.map_mounts(&mappings(first))
@@ -88,7 +88,7 @@ impl<'a> UserPod<'a> {
         }
     }
 
-    /// Starts it: its user namespace is the one that was asked for.
+    /// Starts a container, and asserts that it has the expected user namespace.
     #[track_caller]
     fn start(&self, container: &ContainerConfig) -> String {
         let id = self.pod.start(container);
@@ -102,7 +102,7 @@ impl<'a> UserPod<'a> {
     }
 }
 
-fn choose(namespaces: &mut NamespaceOption, first: Option<u32>) {
+fn set_namespaces(namespaces: &mut NamespaceOption, first: Option<u32>) {
     namespaces.network = NamespaceMode::Pod.into();
     namespaces.userns_options = first.map(|first| UserNamespace {
         mode: NamespaceMode::Pod.into(),
@@ -126,7 +126,7 @@ on_each_delegate! {
         assert_eq!(containerd.cri().features("crust"), containerd.cri().features("bare"));
     }
 
-    fn fsgroup_is_applied_and_what_is_written_has_the_pods_own_ids(delegate: Delegate) {
+    fn a_pods_files_have_its_own_ids_and_fsgroup(delegate: Delegate) {
         let node = Node::new(delegate);
         let fill = |root: &Path| {
             let file = root.join("before");
@@ -148,13 +148,13 @@ on_each_delegate! {
         let member = user.start(&user.with("member", &target.join("sub")).user(1000, &[2000]));
         let _ = cri.sh(&member, "echo hello > /data/file");
         assert_eq!(cri.sh(&one, "stat -c %u:%g /data/sub/file; cat /data/sub/file"), "1000:2000\nhello");
-        // Another container, and another containerd.
+        // A new container, after a restart of containerd.
         cri.stop(&member).unwrap();
         containerd.restart();
-        let again = user.with("member", &target.join("sub")).user(1000, &[2000]).attempt(1);
-        let again = user.start(&again);
-        assert_eq!(cri.sh(&again, "echo more >> /data/file; cat /data/file"), "hello\nmore");
-        assert_eq!(cri.sh(&again, "stat -c %u:%g /data/file"), "1000:2000");
+        let restarted = user.with("member", &target.join("sub")).user(1000, &[2000]).attempt(1);
+        let restarted = user.start(&restarted);
+        assert_eq!(cri.sh(&restarted, "echo more >> /data/file; cat /data/file"), "hello\nmore");
+        assert_eq!(cri.sh(&restarted, "stat -c %u:%g /data/file"), "1000:2000");
         scene.end(&user.pod);
         with_mounted(device.path(), |root| {
             let owner = |name: &str| fs::metadata(root.join(name)).map(|it| (it.uid(), it.gid())).unwrap();
@@ -162,7 +162,7 @@ on_each_delegate! {
         });
     }
 
-    fn pods_share_a_volume_whatever_their_ids_are_on_the_host(delegate: Delegate) {
+    fn pods_with_different_mappings_share_a_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let containerd = containerd(&node);
         let cri = containerd.cri();
@@ -171,7 +171,7 @@ on_each_delegate! {
         let targets = [POD, OTHER_POD, THIRD_POD].map(|uid| (uid, node.stage(uid, "pv-1", &device, &options)));
         let [a, b] = RANGES.map(Some);
         let mut files = Vec::new();
-        // The first one's create mounts the volume, so it is each kind once.
+        // The create in the first pod mounts the volume, so each round begins with another kind of pod.
         for (attempt, ids) in (0..).zip([[a, None, b], [None, b, a]]) {
             let pods = targets.iter().zip(ids).map(|((uid, target), first)| {
                 let user = UserPod::run(&containerd, uid, attempt, first);

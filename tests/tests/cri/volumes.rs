@@ -1,4 +1,4 @@
-//! What a container sees of a volume: parts of it, read-only, shared, as a device, by whom.
+//! Views of a volume in containers: subPaths, read-only mounts, groups, several pods, and the raw device.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use crate::scene::Scene;
 use crate::{OTHER_POD, containerd};
 
 on_each_delegate! {
-    /// containerd makes a source that isn't there, as a directory, whatever stands in the volume.
+    /// containerd creates a missing source on the host as a directory, whatever the volume has there.
     fn subpaths_are_the_volumes_directories_and_files(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
@@ -33,16 +33,16 @@ on_each_delegate! {
         assert_eq!(cri.sh(&one, "cat /config/app.conf /by-link/app.conf"), "mine\nmine");
         let _ = cri.sh(&one, "echo more >> /etc/app.conf; echo new > /new/file");
         assert_eq!(cri.sh(&one, "cat /deep/er/app.conf /data/new/and/deep/file"), "mine\nmore\nnew");
-        assert_eq!(cri.sh(&one, "stat -c '%g %a' /new"), "2000 2775", "as the volume's root");
+        assert_eq!(cri.sh(&one, "stat -c '%g %a' /new"), "2000 2775", "unlike the volume's root");
         assert_eq!(cri.sh(&one, "echo x 2>/dev/null >> /deep/er/app.conf || echo refused"), "refused");
         pod.end_and_unstage(&volume, &[&volume.target]);
         let on_host = fs::read_dir(volume.target.join("new/and/deep")).unwrap().count();
-        assert_eq!(on_host, 0, "containerd's directories are empty");
+        assert_eq!(on_host, 0, "files are left on the host");
         let read = |root: &std::path::Path| fs::read_to_string(root.join("etc/app.conf")).unwrap();
         assert_eq!(with_mounted(volume.device.path(), read), "mine\nmore\n");
     }
 
-    fn read_only_is_a_containers_mount_or_the_volume(delegate: Delegate) {
+    fn a_mount_or_a_whole_volume_can_be_read_only(delegate: Delegate) {
         let node = Node::new(delegate);
         let (writable, sealed, frozen) = (node.ext4(), node.ext4(), node.ext4());
         let first = node.stage(POD, "pv-1", &writable, &[]);
@@ -60,20 +60,20 @@ on_each_delegate! {
             let done = cri.exec(&one, &["/bin/touch", &format!("{at}/new")]).unwrap();
             assert!(done.stderr.contains("Read-only file system"), "{done:?}");
         }
-        // The pod's own read-only is a view of a superblock that another pod may write through.
+        // `--read-only` makes only the views read-only, because another pod may write through the same superblock.
         for (at, superblock) in [("/view", "rw"), ("/sealed", "rw"), ("/frozen", "ro")] {
             let line = cri.sh(&one, &format!("grep ' {at} ' /proc/self/mountinfo"));
-            let shown = line.rsplit(' ').next().unwrap().split(',').next().unwrap();
-            assert_eq!(shown, superblock, "{line}");
+            let options = line.rsplit(' ').next().unwrap().split(',').next().unwrap();
+            assert_eq!(options, superblock, "{line}");
         }
         for at in ["/sealed", "/frozen"] {
             let group = cri.sh(&one, &format!("stat -c %g {at}"));
-            assert_eq!(group, "0", "fsGroup writes nothing there");
+            assert_eq!(group, "0", "fsGroup was applied to a read-only volume");
         }
         pod.end_and_unstage(&node, &[&first, &second, &third]);
     }
 
-    fn the_group_is_what_lets_a_user_write(delegate: Delegate) {
+    fn fsgroup_lets_members_write_and_others_not(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -85,7 +85,7 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    fn two_pods_share_a_device_and_either_may_go_first(delegate: Delegate) {
+    fn two_pods_share_a_device_and_either_may_end_first(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let mine = node.stage(POD, "pv-1", &device, &[]);
         let theirs = node.stage(OTHER_POD, "pv-1", &device, &[]);
@@ -103,8 +103,8 @@ on_each_delegate! {
         assert!(device.is_free());
     }
 
-    /// Both of a CRI mount's other propagations; containerd asks the host's mount to be shared.
-    fn propagation_reaches_a_container_and_never_the_host(delegate: Delegate) {
+    /// The other two propagations of a CRI mount. For one of them containerd requires a shared mount on the host.
+    fn a_volumes_mounts_never_propagate_to_the_host(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -118,8 +118,8 @@ on_each_delegate! {
         scene.end(&pod);
     }
 
-    /// containerd's own rules would leave it out: it sends those that it knows of.
-    fn a_workload_has_its_device_also_after_an_update(delegate: Delegate) {
+    /// containerd sends only the device rules that it knows of.
+    fn a_workload_keeps_its_device_after_an_update(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--device-node"]);
         let Scene { target, containerd, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());
@@ -134,11 +134,11 @@ on_each_delegate! {
             assert_eq!(cri.sh(id, read), "read");
         }
         assert_eq!(cri.sh(&one, write), "opened");
-        assert_eq!(cri.sh(&reader, write), "refused", "who reads the volume reads the device");
+        assert_eq!(cri.sh(&reader, write), "refused", "a read-only container opened the device for writing");
         scene.end(&pod);
     }
 
-    fn a_volume_with_errors_is_told_of_while_its_pod_lives_on(delegate: Delegate) {
+    fn errors_of_a_volume_are_reported_while_its_pod_runs(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--option", "errors=continue"]);
         let pod = scene.pod();
         let one = pod.app("one", &scene.target);

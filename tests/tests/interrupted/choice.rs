@@ -1,27 +1,26 @@
-//! How much of what could be killed is killed: all of it in `make torture`, in `make test` a sample
-//! that is another one every day.
+//! The choice of what is killed: everything in `make torture`, and in `make test` a sample that changes every day.
 
 use runcrust_tests::random::seed;
 use runcrust_tests::steps::Step;
 
-/// So many steps of a row, or moments, are a sample.
+/// The number of steps of a row, or of moments, in a sample.
 const SAMPLE: usize = 3;
 
-/// So many moments are all.
+/// The number of moments in `make torture`.
 const MOMENTS: usize = 40;
 
-/// What is taken.
+/// The selected steps or moments.
 pub(crate) enum Choice {
     All,
-    /// One step, to see it again.
+    /// One step, to reproduce a failure.
     One(Step),
-    /// What this number stands for.
+    /// A sample that depends on this seed.
     Sample(u64),
 }
 
 impl Choice {
-    /// As `RUNCRUST_TORTURE`, `RUNCRUST_TORTURE_STEP` and `RUNCRUST_TORTURE_SEED` say.
-    pub(crate) fn made() -> Self {
+    /// Reads the choice from `RUNCRUST_TORTURE`, `RUNCRUST_TORTURE_STEP` and `RUNCRUST_TORTURE_SEED`.
+    pub(crate) fn from_env() -> Self {
         if let Some(step) = variable("RUNCRUST_TORTURE_STEP") {
             return Self::One(step.parse().expect("RUNCRUST_TORTURE_STEP"));
         }
@@ -31,9 +30,8 @@ impl Choice {
         Self::Sample(seed())
     }
 
-    /// Of a row's steps. With as many seeds, one after the other, as a sample is smaller than all,
-    /// each is taken.
-    pub(crate) fn of(&self, steps: Vec<Step>) -> Vec<Step> {
+    /// Selects from a row's steps. Samples of consecutive seeds together cover all steps.
+    pub(crate) fn select(&self, steps: Vec<Step>) -> Vec<Step> {
         match self {
             Self::All => steps,
             Self::One(step) => vec![step.clone()],
@@ -46,7 +44,7 @@ impl Choice {
         }
     }
 
-    /// How many moments.
+    /// Returns the number of moments.
     pub(crate) fn moments(&self) -> usize {
         match self {
             Self::All => MOMENTS,
@@ -55,7 +53,7 @@ impl Choice {
     }
 }
 
-/// One that is set to something.
+/// Returns a variable of the environment, or `None` if it is unset or empty.
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
 }

@@ -1,5 +1,5 @@
-//! A create whose writes fail at any step, as on a full or broken disk: what is mounted is on record,
-//! and the next create works.
+//! Creates in which one write fails, as on a full or broken disk. Whatever is mounted then is recorded, and the next
+//! create works.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,15 @@ use runcrust_tests::{Bundle, Container, Node, POD, on_each_delegate};
 
 use crate::scene::Scene;
 
-/// By which records and configs are written.
+/// System calls by which records and configs are written, and their errors.
 const FAULTS: [(&str, &str); 2] = [("renameat", "ENOSPC"), ("fsync", "EIO")];
 
 impl Scene {
-    /// Has `create` end at the first, second, … of its steps, each time with a bundle of `make`'s,
-    /// until one doesn't; creates each again, and that one works.
-    fn at_each(
+    /// Fails the first, second, … of these calls in a create, each time with a new bundle from `make`, until a create
+    /// succeeds. After each failed create, asserts that a second create of the same bundle works.
+    fn fail_each(
         &self,
-        step: &str,
+        call: &str,
         create: impl Fn(&Container, usize) -> bool,
         make: impl Fn() -> Bundle,
     ) {
@@ -27,53 +27,56 @@ impl Scene {
             let container = self.node.container(&bundle);
             let created = create(&container, nth);
             let mounts = self.device.host_mounts();
-            assert_eq!(mounts, Vec::<String>::new(), "at {step} {nth}");
+            assert_eq!(mounts, Vec::<String>::new(), "at {call} {nth}");
             if created {
-                assert!(nth > 1, "{step} is never called");
+                assert!(nth > 1, "{call} is never called");
                 end([container]);
                 return;
             }
-            // What the delegate left of it is its own.
+            // Remove what the delegate left of the first one.
             drop(container);
-            let again = self.node.run(&bundle);
-            self.assert_works(&again);
-            end([again]);
+            let second = self.node.run(&bundle);
+            self.assert_works(&second);
+            end([second]);
         }
     }
 
-    /// Where the sandbox has the volume mounted, it can't be unstaged.
+    /// Asserts that the volume cannot be unstaged if the sandbox has it mounted.
     #[track_caller]
-    fn assert_on_record(&self, target: &Path, sandbox: &Container, context: &str) {
+    fn assert_recorded(&self, target: &Path, sandbox: &Container, context: &str) {
         if !self.device.mounts_of(sandbox.pid()).is_empty() {
             let run = self.node.unstage(target);
-            assert!(!run.status.success(), "unstaged under a mount, {context}");
+            assert!(
+                !run.status.success(),
+                "a mounted volume was unstaged, {context}"
+            );
             assert!(run.stderr.contains(sandbox.id()), "{context}: {run}");
         }
     }
 }
 
 on_each_delegate! {
-    fn a_container_in_a_sandbox(delegate: Delegate) {
+    fn failed_writes_in_a_create_in_a_sandbox_are_harmless(delegate: Delegate) {
         let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
         let target = scene.stage();
         for (call, error) in FAULTS {
-            // Anew, so that the first of these containers finds the volume unmounted.
+            // A new sandbox each time, so that the first create has to mount the volume.
             let _ = scene.unstage().success();
             let sandbox = scene.node.sandbox(POD);
             scene.stage();
             let create = |container: &Container, nth| {
                 let created = create_with_error(container, call, error, nth);
-                scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
+                scene.assert_recorded(&target, &sandbox, &format!("{call} {nth}"));
                 created
             };
-            scene.at_each(call, create, || scene.app_bundle(&sandbox));
+            scene.fail_each(call, create, || scene.app_bundle(&sandbox));
             end([sandbox]);
         }
-        scene.put_away();
+        scene.unstage_and_assert_clean();
     }
 
-    /// It can't come back from the sandbox's namespace, and would act on the wrong files.
-    fn a_panic_is_told_where_the_caller_reads(delegate: Delegate) {
+    /// If runcrust cannot return from the sandbox's namespace, it would use the wrong files, so it panics.
+    fn a_panic_is_reported_in_the_callers_log(delegate: Delegate) {
         let scene = Scene::new(Node::with(delegate, "sandbox = \"always\""));
         let sandbox = scene.node.sandbox(POD);
         scene.stage();
@@ -83,18 +86,18 @@ on_each_delegate! {
         assert!(sentence.contains("can't come back from the mount namespace"), "{sentence}");
     }
 
-    fn a_container_without_a_sandbox(delegate: Delegate) {
+    fn failed_writes_in_a_plain_create_are_harmless(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         scene.stage();
         for (call, error) in FAULTS {
             let create = |container: &Container, nth| create_with_error(container, call, error, nth);
-            scene.at_each(call, create, || scene.plain_bundle());
+            scene.fail_each(call, create, || scene.plain_bundle());
         }
-        scene.put_away();
+        scene.unstage_and_assert_clean();
     }
 
-    /// A volume that can't be mounted, or recorded, doesn't fail the sandbox: only some of these do.
-    fn a_sandbox(delegate: Delegate) {
+    /// Some of the failures fail the sandbox's create. A volume that cannot be mounted or recorded does not.
+    fn failed_writes_in_a_sandboxs_create_are_harmless(delegate: Delegate) {
         let scene = Scene::new(Node::new(delegate));
         let target = scene.stage();
         let mut created = 0;
@@ -103,7 +106,7 @@ on_each_delegate! {
                 let sandbox = scene.node.container(&scene.node.sandbox_bundle(POD).write());
                 if create_with_error(&sandbox, call, error, nth) {
                     let _ = sandbox.start().success();
-                    scene.assert_on_record(&target, &sandbox, &format!("{call} {nth}"));
+                    scene.assert_recorded(&target, &sandbox, &format!("{call} {nth}"));
                     let app = scene.app(&sandbox);
                     scene.assert_works(&app);
                     created += 1;
@@ -114,6 +117,6 @@ on_each_delegate! {
             }
         }
         assert!(created > 0);
-        scene.put_away();
+        scene.unstage_and_assert_clean();
     }
 }

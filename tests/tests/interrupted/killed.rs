@@ -1,8 +1,7 @@
-//! The crash matrix: each row is killed right after each of its steps, in whichever of our programs
-//! makes it, and its caller goes on.
+//! The crash matrix: each row is killed after each of its steps, in whichever of runcrust's programs makes the step. Then
+//! its caller goes on.
 //!
-//! All of them take long: `make torture` does, and `make test` takes a few of each row, others every
-//! day.
+//! All steps take long: `make torture` takes all, and `make test` a few of each row, which change every day.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -15,33 +14,33 @@ use crate::row::{First, Row};
 use crate::rows::{creates, ends, verbs};
 use crate::scene::Scene;
 
-/// The steps of a row, of one try that nobody disturbs.
+/// Returns the steps of a row that is not killed.
 pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     let scene = Scene::of(delegate, row);
-    let begun = (row.begin)(&scene);
-    let (steps, _) = steps::trace(&begun.command, |command| begun.spawn(command));
-    begun.end();
-    scene.put_away();
+    let prepared = (row.prepare)(&scene);
+    let (steps, _) = steps::trace(&prepared.command, |command| prepared.spawn(command));
+    prepared.end();
+    scene.unstage_and_assert_clean();
     let programs: BTreeSet<&str> = steps.iter().map(|step| &*step.program).collect();
     let expected = row.programs(delegate);
-    assert_eq!(programs, expected, "whose steps these are: {steps:?}");
+    assert_eq!(
+        programs, expected,
+        "programs that make the steps: {steps:?}"
+    );
     steps
 }
 
-/// On a node of its own, so that the steps are the same each time: a first call makes directories.
+/// Kills a row after one step. It uses a new node, so that the steps are the same each time: a first call makes more.
 fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: First) {
     let scene = Scene::of(delegate, row);
-    let begun = (row.begin)(&scene);
-    let ended = steps::kill_after(&begun.command, step, |command| begun.spawn(command));
-    assert!(
-        ended.killed,
-        "it came to its end, {ended:?}, and not to this step"
-    );
-    begun.clear();
-    row.goes_on(begun, &scene, first);
+    let prepared = (row.prepare)(&scene);
+    let ended = steps::kill_after(&prepared.command, step, |command| prepared.spawn(command));
+    assert!(ended.killed, "it ended without this step: {ended:?}");
+    prepared.delete_like_shim();
+    row.assert_recovers(prepared, &scene, first);
 }
 
-/// Kills whatever the row does at the chosen steps of it; goes on after one that went wrong.
+/// Kills a row after each of the chosen steps. A failure does not stop the following ones.
 fn kill(delegate: Delegate, row: &Row) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let all = steps_of(delegate, row);
@@ -49,12 +48,12 @@ fn kill(delegate: Delegate, row: &Row) {
     for step in &all {
         println!("  {step}");
     }
-    let choice = Choice::made();
+    let choice = Choice::from_env();
     let mut failed = Vec::new();
-    for step in choice.of(all) {
+    for step in choice.select(all) {
         let turns = match &choice {
             Choice::One(_) => First::EACH,
-            _ => row.turns(delegate, &step),
+            _ => row.first_callers(delegate, &step),
         };
         for first in turns {
             println!("killed right after {step}, first: {first:?}");
@@ -65,7 +64,7 @@ fn kill(delegate: Delegate, row: &Row) {
             }
         }
     }
-    assert!(failed.is_empty(), "one by one:\n{}", failed.join("\n"));
+    assert!(failed.is_empty(), "to reproduce:\n{}", failed.join("\n"));
 }
 
 on_each_delegate! {
@@ -113,7 +112,7 @@ on_each_delegate! {
         kill(delegate, &creates::TWO);
     }
 
-    fn creating_a_container_whose_subpath_is_made(delegate: Delegate) {
+    fn creating_a_container_whose_subpath_is_created(delegate: Delegate) {
         kill(delegate, &creates::SUBPATH);
     }
 
@@ -150,7 +149,7 @@ on_each_delegate! {
     }
 }
 
-// The delegate has no part in these, but in what comes after them.
+// The delegate takes no part in these, but in the creates that follow.
 on_each_delegate! {
     fn staging(delegate: Delegate) {
         kill(delegate, &verbs::STAGE);
@@ -168,33 +167,33 @@ on_each_delegate! {
         kill(delegate, &verbs::UNSTAGE_LINKED);
     }
 
-    fn asking_for_growth(delegate: Delegate) {
+    fn requesting_growth(delegate: Delegate) {
         kill(delegate, &verbs::RESIZE);
     }
 
-    fn collecting_what_is_left(delegate: Delegate) {
+    fn collecting_garbage(delegate: Delegate) {
         kill(delegate, &verbs::GC);
     }
 }
 
-/// Whatever number a step has, and a call that is made once.
+/// Whichever number a step has, and also for a call that only one delegate makes.
 #[test]
-fn over_both_delegates_each_has_been_first() {
+fn each_first_caller_is_tested_with_one_of_the_delegates() {
     for nth in 1..=4 {
         let step = Step::new("runcrust", "fsmount", nth);
         let [runc, crun] =
-            [Delegate::Runc, Delegate::Crun].map(|it| creates::FIRST.turns(it, &step));
+            [Delegate::Runc, Delegate::Crun].map(|it| creates::FIRST.first_callers(it, &step));
         assert_ne!(runc, crun, "{step}");
         assert_eq!((runc.len(), crun.len()), (1, 1), "{step}");
         let alone = Step::new("crust-mount-hook release", "fsync", nth);
-        let turns = creates::RESTORE.turns(Delegate::Runc, &alone);
+        let turns = creates::RESTORE.first_callers(Delegate::Runc, &alone);
         assert_eq!(turns, First::EACH, "{alone}");
     }
 }
 
-/// All that we make is made by openat2(2), whose flags are behind a pointer.
+/// runcrust creates files with openat2(2), whose flags are in memory that the tracer has to read.
 #[test]
-fn what_is_made_is_a_step() {
+fn creating_a_file_is_a_step() {
     for row in [&verbs::STAGE, &verbs::PUBLISH, &creates::PLAIN] {
         let steps = steps_of(Delegate::Runc, row);
         let first = Step::new("runcrust", "openat2", 1);

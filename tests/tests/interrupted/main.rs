@@ -1,4 +1,4 @@
-//! What is killed, or fails, at some step of its way.
+//! Programs that are killed, or fail, at each of their steps.
 
 mod choice;
 mod failing;

@@ -1,5 +1,4 @@
-//! Delegates, what they start, and whole process groups that are killed at some moment: nobody knows
-//! how far they were.
+//! Delegates, their children, and whole process groups that are killed at a random moment.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,19 +14,19 @@ use crate::row::{First, Row};
 use crate::rows::{creates, ends};
 use crate::scene::Scene;
 
-/// Who is killed.
+/// What is killed.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
-    /// The process that was runcrust.
+    /// The process that runcrust became.
     Delegate,
-    /// What that has started: a container's first process on its way, or a hook.
+    /// Children of the delegate: a container's first process, or a hook.
     Child,
-    /// All of them.
+    /// The whole process group.
     Group,
 }
 
 impl Victim {
-    /// Kills it; whether there was one.
+    /// Kills the victim. Returns false if there was no child yet.
     fn kill(self, root: i32) -> bool {
         let children = process::children(root);
         match self {
@@ -41,46 +40,46 @@ impl Victim {
     }
 }
 
-/// How long it takes when nobody disturbs it.
+/// Returns how long a row takes that is not killed.
 fn duration(delegate: Delegate, row: &Row) -> Duration {
     let scene = Scene::of(delegate, row);
-    let mut begun = (row.begin)(&scene);
+    let mut prepared = (row.prepare)(&scene);
     let start = Instant::now();
-    let _ = begun.start().wait().expect("waitpid");
+    let _ = prepared.start().wait().expect("waitpid");
     let duration = start.elapsed();
-    begun.end();
-    scene.put_away();
+    prepared.end();
+    scene.unstage_and_assert_clean();
     duration
 }
 
 fn kill_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: First) {
     let scene = Scene::of(delegate, row);
-    let mut begun = (row.begin)(&scene);
-    let mut child = begun.start();
+    let mut prepared = (row.prepare)(&scene);
+    let mut child = prepared.start();
     thread::sleep(wait);
     while child.try_wait().expect("waitpid").is_none() && !victim.kill(child.id().cast_signed()) {}
     let _ = child.wait().expect("waitpid");
     if matches!(victim, Victim::Group) {
-        // Only the first is our child.
-        wait_until("the killed to end", WAIT_TIMEOUT, || {
+        // waitpid only covers the group's leader.
+        wait_until("the killed processes to end", WAIT_TIMEOUT, || {
             process::in_group(child.id().cast_signed()).is_empty()
         });
     }
-    if let Some((container, _)) = &begun.container {
+    if let Some((container, _)) = &prepared.container {
         container.clean_up_after_kill();
     }
-    row.goes_on(begun, &scene, first);
+    row.assert_recovers(prepared, &scene, first);
 }
 
-/// At moments of which a create by itself has each.
+/// Kills a row at several random moments of its duration.
 fn kill(delegate: Delegate, row: &Row, victim: Victim) {
     let whole = duration(delegate, row);
     let mut random = Random::new(seed());
-    for nth in 0..Choice::made().moments() {
-        let percent = u32::try_from(random.below(100)).expect("it is less");
+    for nth in 0..Choice::from_env().moments() {
+        let percent = u32::try_from(random.below(100)).expect("less than 100");
         let wait = whole * percent / 100;
         println!("{victim:?} killed after {wait:?} of {whole:?}");
-        kill_after(delegate, row, victim, wait, First::by_turns(nth));
+        kill_after(delegate, row, victim, wait, First::alternating(nth));
     }
 }
 
@@ -97,7 +96,7 @@ on_each_delegate! {
         kill(delegate, &ends::SANDBOX, Victim::Delegate);
     }
 
-    fn what_the_delegate_starts(delegate: Delegate) {
+    fn children_of_the_delegate(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX, Victim::Child);
         kill(delegate, &creates::FIRST, Victim::Child);
     }

@@ -1,4 +1,4 @@
-//! A row of the crash matrix: what is killed on its way, and how its caller goes on.
+//! A row of the crash matrix: what is killed, and how its caller recovers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,33 +13,33 @@ use serde_json::Value;
 
 use crate::scene::Scene;
 
-/// What is done to a volume.
+/// An operation on a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// The programs of ours that have a part in it.
+    /// The programs of runcrust that make its steps.
     pub(crate) programs: &'static [&'static str],
-    /// Those that runc alone calls for it.
+    /// Further programs, which only runc calls for it.
     pub(crate) runc_alone: &'static [&'static str],
     /// Further lines of the configuration.
     pub(crate) configuration: &'static str,
     /// The volume's file system.
     pub(crate) fstype: &'static str,
-    /// kubelet's directory is a link: each volume has two entries.
+    /// Whether kubelet's directory is a link, so that each volume has two entries.
     pub(crate) linked: bool,
-    /// The pod has a second volume.
+    /// Whether the pod has a second volume.
     pub(crate) two: bool,
-    /// Makes what it begins with.
-    pub(crate) begin: fn(&Scene) -> Begun,
-    /// Does the same again; which containers there are then. The first has the volume at `/data`.
-    pub(crate) again: fn(Begun, &Scene) -> Vec<Container>,
+    /// Prepares the operation.
+    pub(crate) prepare: fn(&Scene) -> Prepared,
+    /// Repeats the operation, and returns the containers that exist then. The first has the volume at `/data`.
+    pub(crate) repeat: fn(Prepared, &Scene) -> Vec<Container>,
 }
 
 impl Row {
-    /// On a node as it is installed, with an ext4.
+    /// Returns a row on a node with the default configuration and an ext4.
     pub(crate) const fn new(
         programs: &'static [&'static str],
-        begin: fn(&Scene) -> Begun,
-        again: fn(Begun, &Scene) -> Vec<Container>,
+        prepare: fn(&Scene) -> Prepared,
+        repeat: fn(Prepared, &Scene) -> Vec<Container>,
     ) -> Self {
         Self {
             programs,
@@ -48,12 +48,12 @@ impl Row {
             fstype: "ext4",
             linked: false,
             two: false,
-            begin,
-            again,
+            prepare,
+            repeat,
         }
     }
 
-    /// The programs of ours that have a part in it with this delegate.
+    /// Returns the programs of runcrust that make its steps with this delegate.
     pub(crate) fn programs(&self, delegate: Delegate) -> BTreeSet<&'static str> {
         let more = match delegate {
             Delegate::Runc => self.runc_alone,
@@ -62,9 +62,9 @@ impl Row {
         self.programs.iter().chain(more).copied().collect()
     }
 
-    /// Who goes on after a kill at a step. They take turns, and crun's are the others than runc's: over
-    /// both, each has been first. After what runc alone calls each is.
-    pub(crate) fn turns(&self, delegate: Delegate, step: &Step) -> &'static [First] {
+    /// Returns what goes on after a kill at a step. It alternates, with runc in the opposite order to crun, so that with
+    /// both delegates each is tested. After the step of a program that only runc calls, both are returned.
+    pub(crate) fn first_callers(&self, delegate: Delegate, step: &Step) -> &'static [First] {
         if self.runc_alone.contains(&&*step.program) {
             return First::EACH;
         }
@@ -72,74 +72,74 @@ impl Row {
         std::slice::from_ref(&First::EACH[turn % 2])
     }
 
-    /// After the kill nothing is found that nobody can be sure of, or that stands in the way of the
-    /// same again, and of another pod, with the data that is there; and nothing is left when they have
-    /// ended. So it is when `gc` goes on first, which takes nothing away that is needed.
-    pub(crate) fn goes_on(&self, begun: Begun, scene: &Scene, first: First) {
+    /// Asserts that after the kill no state is unknown, that nothing hinders a repetition of the operation, nor another
+    /// pod, that both see the data, and that nothing is left when they have ended. The same holds if `gc` runs first: it
+    /// removes nothing that is needed.
+    pub(crate) fn assert_recovers(&self, prepared: Prepared, scene: &Scene, first: First) {
         scene.assert_host_is_clean();
-        if begun.sandbox.is_none() {
+        if prepared.sandbox.is_none() {
             scene.wait_until_free();
         }
         match first {
             First::Caller => assert_nothing_unknown(&scene.node),
             First::Gc => {
-                let said = collect(&scene.node);
-                assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
+                let report = collect(&scene.node);
+                assert_eq!(report.left, <[Value; 0]>::default(), "{report:?}");
             }
         }
-        let containers = (self.again)(begun, scene);
+        let containers = (self.repeat)(prepared, scene);
         scene.assert_works(&containers[0]);
         end(containers);
         scene.assert_works_for_another_pod();
-        scene.put_away();
+        scene.unstage_and_assert_clean();
     }
 
-    /// Where kubelet's directory is a link.
+    /// Makes kubelet's directory a link.
     pub(crate) const fn linked(mut self) -> Self {
         self.linked = true;
         self
     }
 
-    /// With another configuration.
+    /// Sets further lines of the configuration.
     pub(crate) const fn configured(mut self, configuration: &'static str) -> Self {
         self.configuration = configuration;
         self
     }
 }
 
-/// Who goes on after a kill.
+/// What runs first after a kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum First {
-    /// The caller, or kubelet: the same is done again.
+    /// The caller, or kubelet, which repeats the operation.
     Caller,
-    /// A timer: `crust_ops` reconciles.
+    /// A reconciliation, as `crust_ops` starts one periodically.
     Gc,
 }
 
 impl First {
     pub(crate) const EACH: &[Self] = &[Self::Gc, Self::Caller];
 
-    /// Every other one is `gc`'s.
-    pub(crate) fn by_turns(nth: usize) -> Self {
+    /// Alternates between `gc` and the caller.
+    pub(crate) fn alternating(nth: usize) -> Self {
         Self::EACH[nth % 2]
     }
 }
 
-/// What is about to be done.
-pub(crate) struct Begun {
-    /// It is killed somewhere.
+/// An operation that is ready to start.
+pub(crate) struct Prepared {
+    /// The command that is killed.
     pub(crate) command: Command,
-    /// The container that it is about, where it is about one, and that one's bundle.
+    /// The container of the operation and its bundle, if it is about one.
     pub(crate) container: Option<(Container, Bundle)>,
-    /// The pod's sandbox, where one runs.
+    /// The pod's running sandbox, if any.
     pub(crate) sandbox: Option<Container>,
-    /// Containers of before, whose end no delegate has seen.
+    /// Earlier containers that were killed without a `delete`.
     pub(crate) vanished: Vec<Container>,
 }
 
-impl Begun {
-    /// A command about no container.
-    pub(crate) fn verb(command: Command) -> Self {
+impl Prepared {
+    /// Returns a command about no container.
+    pub(crate) fn subcommand(command: Command) -> Self {
         Self {
             command,
             container: None,
@@ -148,38 +148,38 @@ impl Begun {
         }
     }
 
-    /// The create of a container.
+    /// Returns the create of a container.
     pub(crate) fn create(scene: &Scene, bundle: Bundle) -> Self {
         let bundle = bundle.write();
         let container = scene.node.container(&bundle);
-        Self::about(container.create_command(), container, bundle)
+        Self::of_container(container.create_command(), container, bundle)
     }
 
-    /// The create of a container of a bundle that had one before, which has ended.
-    pub(crate) fn create_again(scene: &Scene, bundle: Bundle) -> Self {
+    /// Returns the create of a container whose bundle was already used by a container that has ended.
+    pub(crate) fn second_create(scene: &Scene, bundle: Bundle) -> Self {
         let bundle = bundle.write();
         scene.node.run(&bundle).end();
         let container = scene.node.container(&bundle);
-        Self::about(container.create_command(), container, bundle)
+        Self::of_container(container.create_command(), container, bundle)
     }
 
-    /// The delete of a container that has run.
+    /// Returns the delete of a container that has run.
     pub(crate) fn delete(scene: &Scene, bundle: Bundle) -> Self {
         let bundle = bundle.write();
         let container = scene.node.run(&bundle);
         container.stop();
         let command = container.command(&["delete", container.id()]);
-        Self::about(command, container, bundle)
+        Self::of_container(command, container, bundle)
     }
 
-    fn about(command: Command, container: Container, bundle: Bundle) -> Self {
+    fn of_container(command: Command, container: Container, bundle: Bundle) -> Self {
         Self {
             container: Some((container, bundle)),
-            ..Self::verb(command)
+            ..Self::subcommand(command)
         }
     }
 
-    /// Beside a sandbox.
+    /// Adds the pod's running sandbox.
     pub(crate) fn in_sandbox(mut self, sandbox: Container) -> Self {
         self.sandbox = Some(sandbox);
         self
@@ -192,7 +192,7 @@ impl Begun {
         self.spawn(command)
     }
 
-    /// Starts a command made of [`Self::command`], with the streams that containerd would give it.
+    /// Starts a command made from [`Self::command`], with the standard streams that containerd sets.
     pub(crate) fn spawn(&self, command: Command) -> Child {
         match &self.container {
             Some((container, _)) => container.spawn(command),
@@ -200,16 +200,16 @@ impl Begun {
         }
     }
 
-    /// Does what containerd's shim does after a call that failed or ended.
-    pub(crate) fn clear(&self) {
+    /// Deletes the container by force, as containerd's shim does after a call that failed or was killed.
+    pub(crate) fn delete_like_shim(&self) {
         if let Some((container, _)) = &self.container {
             let _ = container.delete_force();
         }
     }
 
-    /// Creates and starts the container of the same bundle again. What the delegate left of the
-    /// first is its own.
-    pub(crate) fn created_again(self, scene: &Scene) -> Vec<Container> {
+    /// Creates and starts the container of the same bundle, after removing what the delegate left of the first. Returns
+    /// it and the sandbox.
+    pub(crate) fn create_and_start(self, scene: &Scene) -> Vec<Container> {
         let (first, bundle) = self.container.expect("a row about a container");
         drop(first);
         let mut containers = vec![scene.node.run(&bundle)];
@@ -217,12 +217,12 @@ impl Begun {
         containers
     }
 
-    /// Ends what there is, and removes the bundles.
+    /// Deletes the containers and their bundles.
     pub(crate) fn end(self) {
         let container = self.container.map(|(container, _)| container);
         for container in container.into_iter().chain(self.sandbox) {
             let _ = container.delete_force().success();
-            fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+            fs::remove_dir_all(container.bundle()).expect("rm -r of the bundle");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A node with a volume, and what has to be true of it whatever was killed.
+//! A node with a volume, and assertions that have to hold after any kill.
 
 use std::cell::Cell;
 use std::fs;
@@ -20,24 +20,24 @@ use crate::row::Row;
 
 const OTHER_POD: &str = "99999999-2222-1111-4444-666666666666";
 
-/// What ids 0 and up of a user namespace are on the host.
+/// The id on the host of id 0 in a user namespace.
 pub(crate) const FIRST_ID: u32 = 100_000;
 
-/// A device is free so long after its last user's end: what an unstage waits for.
-const BOUND: Duration = Duration::from_secs(10);
+/// How long after the last user's end a device may stay in use. An unstage waits this long.
+const FREE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What a device grows by.
+/// How much a device grows, in bytes.
 const GROWTH: u64 = 16 << 20;
 
 /// A node with a device.
 pub(crate) struct Scene {
     pub(crate) node: Node,
     pub(crate) device: LoopDevice,
-    /// Of the pod's second volume.
+    /// The device of the pod's second volume.
     second: Option<LoopDevice>,
-    /// So many lines containers have written to the volume.
+    /// The number of lines that containers have written to the volume.
     lines: Cell<usize>,
-    /// The file system's bytes as it was made.
+    /// The original size of the file system in bytes.
     size: u64,
 }
 
@@ -47,7 +47,7 @@ impl Scene {
         Self::with(node, device, None)
     }
 
-    /// What a row needs.
+    /// Sets up what a row needs.
     pub(crate) fn of(delegate: Delegate, row: &Row) -> Self {
         let node = Node::with(delegate, row.configuration);
         if row.linked {
@@ -78,36 +78,36 @@ impl Scene {
         }
     }
 
-    /// The volume's target path.
+    /// Returns the volume's target path.
     pub(crate) fn target(&self) -> PathBuf {
         self.node.target(POD, "pv-1")
     }
 
-    /// That of the pod's second volume.
+    /// Returns the target path of the pod's second volume.
     fn second_target(&self) -> PathBuf {
         self.node.target(POD, "pv-2")
     }
 
-    /// That of the volume for another pod.
-    fn others_target(&self) -> PathBuf {
+    /// Returns the target path of the volume for another pod.
+    fn other_pods_target(&self) -> PathBuf {
         self.node.target(OTHER_POD, "pv-1")
     }
 
-    fn verb(&self, arguments: &[&str]) -> Command {
+    fn crust_command(&self, arguments: &[&str]) -> Command {
         let mut command = self.node.handler().command();
         command.arg("crust").args(arguments);
         command
     }
 
-    fn staging(&self, verb: &[&str], target: &Path, device: &LoopDevice) -> Command {
-        let mut command = self.verb(verb);
+    fn staging_command(&self, subcommand: &[&str], target: &Path, device: &LoopDevice) -> Command {
+        let mut command = self.crust_command(subcommand);
         command.arg(target).args(["--device", utf8(device.path())]);
         command.args(["--fstype", device.fstype(), "--fs-group", "4242"]);
         command
     }
 
     pub(crate) fn stage_command(&self) -> Command {
-        self.staging(&["stage"], &self.target(), &self.device)
+        self.staging_command(&["stage"], &self.target(), &self.device)
     }
 
     pub(crate) fn stage(&self) -> PathBuf {
@@ -116,23 +116,23 @@ impl Scene {
     }
 
     pub(crate) fn stage_second(&self) -> PathBuf {
-        let device = self.second.as_ref().expect("a row of two volumes");
+        let device = self.second.as_ref().expect("a row with two volumes");
         let target = self.second_target();
-        let _ = Run::of(&mut self.staging(&["stage"], &target, device)).success();
+        let _ = Run::of(&mut self.staging_command(&["stage"], &target, device)).success();
         target
     }
 
     pub(crate) fn stage_for_another_pod(&self) {
-        let target = self.others_target();
-        let _ = Run::of(&mut self.staging(&["stage"], &target, &self.device)).success();
+        let target = self.other_pods_target();
+        let _ = Run::of(&mut self.staging_command(&["stage"], &target, &self.device)).success();
     }
 
     pub(crate) fn gc_command(&self) -> Command {
-        self.verb(&["gc"])
+        self.crust_command(&["gc"])
     }
 
     pub(crate) fn unstage_command(&self) -> Command {
-        self.verb(&["unstage", utf8(&self.target())])
+        self.crust_command(&["unstage", utf8(&self.target())])
     }
 
     pub(crate) fn unstage(&self) -> Run {
@@ -140,22 +140,22 @@ impl Scene {
     }
 
     pub(crate) fn publish_command(&self, sandbox: &Container) -> Command {
-        let verb = ["publish", "--sandbox", sandbox.id()];
-        self.staging(&verb, &self.target(), &self.device)
+        let subcommand = ["publish", "--sandbox", sandbox.id()];
+        self.staging_command(&subcommand, &self.target(), &self.device)
     }
 
-    /// The device grows.
+    /// Grows the device, but not its file system.
     pub(crate) fn grow(&self) {
-        let now = fs::metadata(self.device.file()).expect("its file").len();
+        let now = fs::metadata(self.device.file()).expect("stat").len();
         self.device.set_size(now + GROWTH);
     }
 
-    /// Its file system is to follow, with the next mount where there is none.
+    /// Returns the command that grows the file system, now or at the next mount.
     pub(crate) fn resize_command(&self) -> Command {
-        self.verb(&["resize", utf8(&self.target()), "0", "0"])
+        self.crust_command(&["resize", utf8(&self.target()), "0", "0"])
     }
 
-    /// The file system has grown.
+    /// Asserts that the file system has grown.
     #[track_caller]
     pub(crate) fn assert_grown(&self, app: &Container) {
         let size = app.sh("stat -f -c '%b %S' /data");
@@ -165,19 +165,19 @@ impl Scene {
         assert!(numbers.product::<u64>() > self.size, "{size}");
     }
 
-    /// Starts a command of the command line.
+    /// Starts a command without standard input and output.
     pub(crate) fn spawn(mut command: Command) -> Child {
         let command = command.stdin(Stdio::null()).stdout(Stdio::null());
-        command.spawn().expect("it runs")
+        command.spawn().expect("a child process")
     }
 
-    /// The bundle of a container in a sandbox.
+    /// Returns the bundle of a container in a sandbox, with the volume at `/data`.
     pub(crate) fn app_bundle(&self, sandbox: &Container) -> Bundle {
         let bundle = self.node.app_bundle(sandbox);
         bundle.bind(self.target(), "/data", &[])
     }
 
-    /// The written bundle of a container without a sandbox, for this pod's volume.
+    /// Returns the written bundle of a container without a sandbox, with the volume at `/data`.
     pub(crate) fn plain_bundle(&self) -> Bundle {
         self.plain(&self.target())
     }
@@ -186,21 +186,21 @@ impl Scene {
         let bundle = Bundle::plain(self.node.dir())
             .bind(target, "/data", &[])
             .write();
-        // A hook that mounts makes none.
+        // A hook that mounts the volume does not create the mountpoint.
         fs::create_dir(bundle.rootfs().join("data")).expect("a mountpoint");
         bundle
     }
 
-    /// A running container in a sandbox.
+    /// Runs a container in a sandbox, with the volume at `/data`.
     pub(crate) fn app(&self, sandbox: &Container) -> Container {
         self.node.app(sandbox, &self.target(), "/data")
     }
 
-    /// Nobody has the device any more.
+    /// Waits until the devices are free.
     #[track_caller]
     pub(crate) fn wait_until_free(&self) {
         for device in self.devices() {
-            device.wait_until_free(BOUND);
+            device.wait_until_free(FREE_TIMEOUT);
         }
     }
 
@@ -208,8 +208,8 @@ impl Scene {
         [&self.device].into_iter().chain(&self.second)
     }
 
-    /// The host has nothing of the volume mounted, nobody has the attach directory's mounts, and
-    /// none of the programs runs.
+    /// Asserts that the host has no mount of the volume, that no process has a mount below the attach directory, and that
+    /// none of the test's programs runs.
     #[track_caller]
     pub(crate) fn assert_host_is_clean(&self) {
         for device in self.devices() {
@@ -217,67 +217,77 @@ impl Scene {
         }
         let attach = self.node.handler().state_dir().join("attach");
         let mut mounts = host::mounts_below(self.node.dir().path());
-        // `attach = "bind"`
+        // With `attach = "bind"` the attach directory itself is a mount.
         mounts.retain(|point| *point != attach);
         assert_eq!(mounts, Vec::<PathBuf>::new());
-        let in_use = || {
-            let everybody = process::with_command_line(|_| true).into_iter();
+        let processes_with_mounts = || {
+            let all = process::with_command_line(|_| true).into_iter();
             let below = |pid: &i32| {
                 let mounts = host::mounts_of(pid).into_iter();
                 let mut points = mounts.map(|mount| mount.point);
                 points.any(|point| point != attach && point.starts_with(&attach))
             };
-            everybody.filter(below).collect::<Vec<i32>>()
+            all.filter(below).collect::<Vec<i32>>()
         };
-        wait_until("the attach directory to be nobody's", WAIT_TIMEOUT, || {
-            in_use().is_empty()
+        wait_until("the attach directory to be unused", WAIT_TIMEOUT, || {
+            processes_with_mounts().is_empty()
         });
-        let own = utf8(self.node.dir().path());
-        let left = || process::with_command_line(|line| line.contains(own));
-        wait_until("what was killed to end", WAIT_TIMEOUT, || left().is_empty());
+        let node_dir = utf8(self.node.dir().path());
+        let left = || process::with_command_line(|line| line.contains(node_dir));
+        wait_until("the killed processes to end", WAIT_TIMEOUT, || {
+            left().is_empty()
+        });
     }
 
-    /// A container has what all those before it have written, and adds to it.
+    /// Asserts that a container sees the lines of all earlier ones, and adds a line.
     #[track_caller]
     pub(crate) fn assert_works(&self, container: &Container) {
         let seen = container.sh("wc -l < /data/file; echo x >> /data/file");
-        assert_eq!(seen, self.lines.get().to_string(), "lines in the volume");
+        assert_eq!(
+            seen,
+            self.lines.get().to_string(),
+            "number of lines in the volume"
+        );
         self.lines.set(self.lines.get() + 1);
     }
 
     #[track_caller]
     pub(crate) fn assert_works_for_another_pod(&self) {
         self.stage_for_another_pod();
-        self.assert_works_for_another_pod_as_staged();
-        let _ = self.node.unstage(&self.others_target()).success();
+        self.assert_works_for_another_staged_pod();
+        let _ = self.node.unstage(&self.other_pods_target()).success();
     }
 
-    /// That pod's volume is staged.
+    /// Asserts the same for another pod whose volume is already staged.
     #[track_caller]
-    pub(crate) fn assert_works_for_another_pod_as_staged(&self) {
+    pub(crate) fn assert_works_for_another_staged_pod(&self) {
         self.wait_until_free();
-        let container = self.node.run(&self.plain(&self.others_target()));
+        let container = self.node.run(&self.plain(&self.other_pods_target()));
         self.assert_works(&container);
         end([container]);
     }
 
-    /// Everybody has ended: the device is free, when the volume is unstaged nobody has a record of
-    /// anything, and the file system is whole and has what was written to it.
+    /// Unstages all volumes when all containers have ended. Asserts that the devices are free, that no record is left, and
+    /// that the file systems are intact and have all that was written.
     #[track_caller]
-    pub(crate) fn put_away(&self) {
+    pub(crate) fn unstage_and_assert_clean(&self) {
         self.wait_until_free();
         assert_nothing_unknown(&self.node);
-        for target in [self.target(), self.second_target(), self.others_target()] {
+        for target in [
+            self.target(),
+            self.second_target(),
+            self.other_pods_target(),
+        ] {
             let _ = self.node.unstage(&target).success();
         }
         assert_eq!(self.records(), Vec::<PathBuf>::new());
-        // What was half made has no other way.
-        let said = collect(&self.node);
-        assert_eq!(said.left, <[Value; 0]>::default(), "{said:?}");
+        // Only gc removes partly written records.
+        let report = collect(&self.node);
+        assert_eq!(report.left, <[Value; 0]>::default(), "{report:?}");
         assert_eq!(self.node.records(), Vec::<PathBuf>::new());
         self.assert_host_is_clean();
         let target = fs::read_dir(self.target()).expect("the target path");
-        assert_eq!(target.count(), 0, "nothing stands on the host");
+        assert_eq!(target.count(), 0, "files are left on the host");
         for device in self.devices() {
             fsck(device.fstype(), device.path());
         }
@@ -287,8 +297,7 @@ impl Scene {
         assert_eq!(file.expect("a file").lines().count(), self.lines.get());
     }
 
-    /// What is on record. What was being written when its writer was killed has a name that nobody
-    /// reads.
+    /// Returns the records. A partly written record has a name that begins with a dot, and is ignored.
     fn records(&self) -> Vec<PathBuf> {
         let is_record = |file: &PathBuf| {
             let hidden = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b".");

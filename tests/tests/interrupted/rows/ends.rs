@@ -1,39 +1,39 @@
-//! Deletes: a hook releases what has ended.
+//! Deletes, in which a hook releases the container's or the sandbox's volumes.
 
-use super::creates::with_an_app;
-use crate::row::{Begun, Row};
+use super::creates::with_app;
+use crate::row::{Prepared, Row};
 use runcrust_tests::POD;
 
-/// Of a container in a sandbox, which goes on.
+/// The delete of a container in a sandbox that keeps running.
 pub(crate) const APP: Row = Row::new(
     &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();
         let sandbox = scene.node.sandbox(POD);
-        Begun::delete(scene, scene.app_bundle(&sandbox)).in_sandbox(sandbox)
+        Prepared::delete(scene, scene.app_bundle(&sandbox)).in_sandbox(sandbox)
     },
-    Begun::created_again,
+    Prepared::create_and_start,
 );
 
-/// The same where the target path leads over a link.
+/// The same with a target path that leads over a link.
 pub(crate) const APP_LINKED: Row = APP.linked();
 
-/// Of the last container without a sandbox.
+/// The delete of a container without a sandbox.
 pub(crate) const PLAIN: Row = Row::new(
     &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();
-        Begun::delete(scene, scene.plain_bundle())
+        Prepared::delete(scene, scene.plain_bundle())
     },
-    Begun::created_again,
+    Prepared::create_and_start,
 );
 
-/// Of a sandbox.
+/// The delete of a sandbox.
 pub(crate) const SANDBOX: Row = Row::new(
     &["runcrust", "crust-mount-hook release-sandbox"],
     |scene| {
         scene.stage();
-        Begun::delete(scene, scene.node.sandbox_bundle(POD))
+        Prepared::delete(scene, scene.node.sandbox_bundle(POD))
     },
-    with_an_app,
+    with_app,
 );

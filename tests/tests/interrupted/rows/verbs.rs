@@ -1,21 +1,24 @@
-//! `runcrust crust …`.
+//! Subcommands of `runcrust crust`.
 
 use std::fs;
 
 use runcrust_tests::container::{end, kill_and_remove_bundles};
 use runcrust_tests::{Container, POD, Run};
 
-use crate::row::{Begun, Row};
+use crate::row::{Prepared, Row};
 use crate::scene::Scene;
 
-/// What a verb is.
+/// The programs that run a subcommand.
 const PROGRAMS: &[&str] = &["runcrust"];
 
 /// `stage`.
-pub(crate) const STAGE: Row =
-    Row::new(PROGRAMS, |scene| Begun::verb(scene.stage_command()), staged);
+pub(crate) const STAGE: Row = Row::new(
+    PROGRAMS,
+    |scene| Prepared::subcommand(scene.stage_command()),
+    stage_and_use,
+);
 
-/// `stage`, where the target path leads over a link.
+/// `stage` with a target path that leads over a link.
 pub(crate) const STAGE_LINKED: Row = STAGE.linked();
 
 /// `unstage` of a volume that was used.
@@ -26,18 +29,18 @@ pub(crate) const UNSTAGE: Row = Row::new(
         let sandbox = scene.node.sandbox(POD);
         let app = scene.app(&sandbox);
         end([app, sandbox]);
-        Begun::verb(scene.unstage_command())
+        Prepared::subcommand(scene.unstage_command())
     },
-    |begun, scene| {
+    |prepared, scene| {
         let _ = scene.unstage().success();
-        staged(begun, scene)
+        stage_and_use(prepared, scene)
     },
 );
 
-/// `unstage`, where the target path leads over a link.
+/// `unstage` with a target path that leads over a link.
 pub(crate) const UNSTAGE_LINKED: Row = UNSTAGE.linked();
 
-/// `resize` of a volume that nobody has mounted.
+/// `resize` of a volume that is not mounted.
 pub(crate) const RESIZE: Row = Row {
     fstype: "xfs",
     ..Row::new(
@@ -45,7 +48,7 @@ pub(crate) const RESIZE: Row = Row {
         |scene| {
             scene.stage();
             scene.grow();
-            Begun::verb(scene.resize_command())
+            Prepared::subcommand(scene.resize_command())
         },
         |_, scene| {
             let _ = Run::of(&mut scene.resize_command()).success();
@@ -57,22 +60,22 @@ pub(crate) const RESIZE: Row = Row {
     )
 };
 
-/// `publish` in a sandbox that runs.
+/// `publish` in a running sandbox.
 pub(crate) const PUBLISH: Row = Row::new(
     PROGRAMS,
     |scene| {
         let sandbox = scene.node.sandbox(POD);
-        Begun::verb(scene.publish_command(&sandbox)).in_sandbox(sandbox)
+        Prepared::subcommand(scene.publish_command(&sandbox)).in_sandbox(sandbox)
     },
-    |begun, scene| {
-        let sandbox = begun.sandbox.expect("a sandbox");
+    |prepared, scene| {
+        let sandbox = prepared.sandbox.expect("a sandbox");
         let _ = Run::of(&mut scene.publish_command(&sandbox)).success();
         vec![scene.app(&sandbox), sandbox]
     },
 )
 .configured("sandbox = \"always\"");
 
-/// `gc` of all that a pod leaves which vanishes with its directory. Another pod's volume is staged.
+/// `gc` after a pod was killed and its directories removed. Another pod's volume is staged.
 pub(crate) const GC: Row = Row::new(
     PROGRAMS,
     |scene| {
@@ -83,18 +86,18 @@ pub(crate) const GC: Row = Row::new(
         kill_and_remove_bundles(&[&app, &sandbox]);
         scene.wait_until_free();
         fs::remove_dir_all(target).expect("its target directory");
-        let mut begun = Begun::verb(scene.gc_command());
-        begun.vanished = vec![app, sandbox];
-        begun
+        let mut prepared = Prepared::subcommand(scene.gc_command());
+        prepared.vanished = vec![app, sandbox];
+        prepared
     },
-    |begun, scene| {
-        scene.assert_works_for_another_pod_as_staged();
-        staged(begun, scene)
+    |prepared, scene| {
+        scene.assert_works_for_another_staged_pod();
+        stage_and_use(prepared, scene)
     },
 );
 
-/// Staged again, the volume comes to a pod.
-fn staged(_: Begun, scene: &Scene) -> Vec<Container> {
+/// Stages the volume, and runs a pod with it. Returns the app first.
+fn stage_and_use(_: Prepared, scene: &Scene) -> Vec<Container> {
     scene.stage();
     let sandbox = scene.node.sandbox(POD);
     vec![scene.app(&sandbox), sandbox]

@@ -1,4 +1,4 @@
-//! Volumes that come when the pod is there already, and what `crust_ops` does for one that runs.
+//! Volumes that are staged for a running pod, and pods whose volumes `crust_ops` or `crust_csi` manages.
 
 use std::collections::HashMap;
 use std::fs;
@@ -11,7 +11,7 @@ use runcrust_tests::{CriPod, LoopDevice, Node, Ops, POD, host, on_each_delegate}
 use crate::containerd;
 
 on_each_delegate! {
-    fn a_pod_from_before_the_staging_is_told_what_it_lacks(delegate: Delegate) {
+    fn an_ordinary_sandbox_started_before_stage_is_reported(delegate: Delegate) {
         let node = Node::new(delegate);
         let containerd = containerd(&node);
         let cri = containerd.cri();
@@ -20,18 +20,18 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let error = pod.expect_refusal(&pod.with("one", &target));
         for name in ["volume pv-1: ", pod.id(), "sandbox = \"always\""] {
-            assert!(error.message.contains(name), "{name:?} isn't in: {error}");
+            assert!(error.message.contains(name), "{name:?} is missing in: {error}");
         }
         assert!(device.is_free());
         pod.end();
-        // What kubelet does about it: a new sandbox.
+        // kubelet then creates a new sandbox.
         let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, "echo x > /data/file; cat /data/file"), "x");
         pod.end_and_unstage(&node, &[&target]);
     }
 
-    fn a_volume_is_published_to_a_pod_that_runs(delegate: Delegate) {
+    fn a_volume_can_be_published_to_a_running_pod(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let containerd = containerd(&node);
         let cri = containerd.cri();
@@ -40,14 +40,14 @@ on_each_delegate! {
         let target = node.target(POD, "pv-1");
         let words = ["publish", utf8(&target), "--sandbox", pod.id(), "--device", utf8(device.path())];
         let _ = node.handler().crust(&[&words[..], &["--fstype", "ext4", "--fs-group", "2000"]].concat()).success();
-        assert!(!device.mounts_of(pod.pid()).is_empty(), "it is there before any container");
+        assert!(!device.mounts_of(pod.pid()).is_empty(), "the volume is not mounted in the sandbox");
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, "stat -c '%g %a' /data"), "2000 2775");
         pod.end_and_unstage(&node, &[&target]);
         assert!(device.is_free());
     }
 
-    fn crust_ops_stages_counts_grows_and_unstages(delegate: Delegate) {
+    fn crust_ops_manages_a_pods_volume(delegate: Delegate) {
         let (node, ops) = Ops::with_node(delegate);
         let device = LoopDevice::formatted(node.dir(), "xfs", 320);
         let target = node.target(POD, "pv-1");
@@ -71,7 +71,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
     }
 
-    fn crust_csi_defers_for_a_pod_and_mounts_for_the_next(delegate: Delegate) {
+    fn crust_csi_defers_only_volumes_that_request_it(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let _ops = Ops::start(&node);
         let csi = Csi::start(&node);
@@ -83,7 +83,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         let containerd = containerd(&node);
         let cri = containerd.cri();
-        // As kubelet does each: the volume's context is the pod's only difference.
+        // Only the volume's context differs between the two pods.
         for (written, context) in [("deferred", volume.context.clone()), ("plain", HashMap::new())] {
             volume.context = context;
             csi.call(volume.publish(&target)).unwrap();
