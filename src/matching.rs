@@ -74,8 +74,8 @@ pub(crate) enum MatchError {
     #[error(transparent)]
     SourceLookup(#[from] LocationError),
     #[error(
-        "{source_path} leads to {by_kernel} for the kernel, and to {cleaned} for a delegate that removes `..` from the \
-         text first; hint: give the source without `..`"
+        "the source {source_path} is ambiguous: the kernel resolves it to {by_kernel}, but a delegate that first removes \
+         `..` from the text resolves it to {cleaned}; hint: give the source without `..`"
     )]
     AmbiguousPath {
         source_path: String,
@@ -86,8 +86,8 @@ pub(crate) enum MatchError {
     StagedList(#[from] StagedListError),
     #[error(
         "volume {volume}: nothing is staged for {directory}, which is neither mounted nor holds \
-         files: data written there would be lost; hint: stage the volume again, or set \
-         unstaged = \"pass\" in runcrust's configuration"
+         files: data written there would be lost; hint: recreate the pod so that its CSI driver stages the volume \
+         again, or set unstaged = \"pass\" in runcrust's configuration"
     )]
     Unstaged { volume: String, directory: String },
 }

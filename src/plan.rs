@@ -61,8 +61,7 @@ pub(crate) fn plan(
     let (record, owner) = match role {
         Role::Sandbox { .. } => {
             return Err(unsupported(
-                "the sandbox's own config has a mount of it, and sandboxes only hold volumes for \
-                 containers",
+                "the sandbox's own config has a mount of it, but a sandbox only holds volumes for the pod's containers",
             ));
         }
         Role::Standalone => (None, VolumeOwner::default()),
@@ -157,8 +156,9 @@ fn sandbox(
         label.map_err(|source| PlanError::document(volume, source))
     };
     let Some(first) = volumes.first().map(TargetPath::volume_name) else {
-        let holds = !input.restores && checks::check_mount_namespace(input.namespaces).is_ok();
-        if config.sandbox == SandboxMode::Auto || !holds {
+        let can_hold_volumes =
+            !input.restores && checks::check_mount_namespace(input.namespaces).is_ok();
+        if config.sandbox == SandboxMode::Auto || !can_hold_volumes {
             return Ok(Plan::PassThrough);
         }
         return Ok(Plan::Sandbox(SandboxPlan {
@@ -169,11 +169,9 @@ fn sandbox(
         }));
     };
     let obstacle = if input.restores {
-        Some(
-            "a sandbox can't be restored with deferred volumes in it; hint: delete the pod so that it is recreated",
-        )
+        Some("a sandbox can't be restored with deferred volumes in it; hint: recreate the pod")
     } else if input.joins_process_namespace() {
-        Some("a sandbox that joins another process's namespaces isn't the pod's own")
+        Some("a sandbox that joins another process's namespaces isn't the pod's own sandbox")
     } else {
         checks::check_mount_namespace(input.namespaces).err()
     };

@@ -115,7 +115,7 @@ impl CreateCall<'_> {
             }
             let state = StateDirectory::create(&self.config.state_dir)?;
             let recorded = self.bundle_to_record(config)?;
-            let bundle = Bundle::rewritten_before(&state, file, recorded, document, self.config)?;
+            let bundle = Bundle::from_rewritten(&state, file, recorded, document, self.config)?;
             let given = Document::parse(bundle.text()).with_context(|| subject.clone())?;
             with_one_reading(&given, &subject, |document| {
                 let plan = self.plan(document, &given, &mut scan)?;
@@ -151,8 +151,8 @@ impl CreateCall<'_> {
         {
             let (subject, id, pid) = (plan.subject(), other.id, other.process.pid);
             bail!(
-                "{subject}: sandbox {id} already exists, its process is {pid}; hint: delete it \
-                 first, or use another id"
+                "{subject}: sandbox {id} already exists with process {pid}; hint: delete that sandbox first, or use \
+                 another id"
             );
         }
         let rewrite = self.sandbox_rewrite(document, plan, node)?;

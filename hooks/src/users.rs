@@ -17,8 +17,8 @@ pub(crate) fn publish(
         let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
         format!("volume {}", names.join(", "))
     };
-    // The copies of all volumes are unmounted before an error of one volume can end the hook: nothing else would remove
-    // a copy on the host.
+    // Unmount the copies of all volumes before an error of one volume can end the hook. Nothing else would remove a copy
+    // on the host.
     let copies =
         propagated_mounts::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(subject)?;
@@ -50,7 +50,7 @@ pub(crate) fn publish(
 fn timeout_error(volumes: &[TargetPath], done: usize, what: &str) -> String {
     format!(
         "volume {}: timeout: only {done} of the container's {} volumes were {what} before the hook's deadline; hint: \
-         recreate the container once the node is less busy, or give it fewer volumes",
+         retry when the node is less busy, or give the container fewer volumes",
         volumes[done].volume_name(),
         volumes.len()
     )

@@ -9,18 +9,18 @@ use std::fmt;
 pub(crate) enum InvocationError {
     /// The ambiguous argument is before the subcommand.
     #[error(
-        "can't tell whether `{verb}` is the subcommand: global argument {argument} {ambiguity}; \
+        "can't determine whether `{verb}` is the subcommand: global argument {argument} {ambiguity}; \
          hint: {}", ambiguity.hint()
     )]
     BeforeSubcommand {
         /// The ambiguous argument, quoted and escaped.
         argument: String,
-        /// The `create`, `run` or `restore` that comes after it.
+        /// The `create`, `run` or `restore` that comes after the argument.
         verb: &'static str,
         ambiguity: Ambiguity,
     },
     /// The ambiguous argument is after the subcommand.
-    #[error("can't tell which bundle `{verb}` is given: argument {argument} {ambiguity}; hint: {}", ambiguity.hint())]
+    #[error("can't determine which bundle `{verb}` is given: argument {argument} {ambiguity}; hint: {}", ambiguity.hint())]
     AfterSubcommand {
         /// The ambiguous argument, quoted and escaped.
         argument: String,

@@ -193,7 +193,7 @@ fn a_refusal_names_the_argument_and_keeps_the_log_flags() {
         );
         assert_eq!(
             error.to_string(),
-            "can't tell which bundle `create` is given: argument `--fr\\nob` is unknown and may or \
+            "can't determine which bundle `create` is given: argument `--fr\\nob` is unknown and may or \
              may not take the next argument as its value; hint: omit the argument, or call the \
              delegate directly for containers that need it"
         );

@@ -32,8 +32,8 @@ use super::{
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum IndirectRefusal {
     #[error(
-        "leads to a directory below the volume's target path {target}, which is mounted as a subPath only below \
-         match_roots; hint: {}mount {target} as a whole",
+        "leads to a directory below the volume's target path {target}, and such a directory is accepted as a subPath \
+         only below match_roots; hint: {}mount {target} as a whole",
         match_root_hint(target)
     )]
     Below { target: TargetPath },

@@ -10,32 +10,33 @@ use crust_state::target::SubpathBind;
 
 use super::{Match, MatchError, MatchedBy, NodeLookup};
 
-/// The reason why a bind is neither resolved nor passed through: the workload would write to the node's disk.
+/// The reason why a bind is refused. If it were passed through, the workload would write to the node's disk.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SubpathRefusal {
     #[error(
-        "is named as a subPath of the volume, but leads to nothing that is known; \
-         hint: is kubelet's bind mounted there?"
+        "has the name of a bind mount of the volume's subPath, but doesn't exist, or is on a file system that \
+         doesn't report locations; hint: recreate the pod, so that kubelet mounts the subPath again"
     )]
     Unknown,
     #[error(
-        "is named as a subPath of the volume, but the volume's directory {0} doesn't exist, so that the bind can't be \
-         checked; hint: stage the volume again"
+        "has the name of a bind mount of the volume's subPath, but can't be checked, because the volume's directory {0} \
+         doesn't exist; hint: recreate the pod, so that kubelet and the CSI driver create it again"
     )]
     NoDirectory(TargetPath),
     #[error(
-        "is a bind of {}, which has been removed since; hint: delete the pod, so that kubelet \
-         binds it again", .0.path.display()
+        "is a bind mount of {}, which has been removed since; hint: recreate the pod, so that kubelet mounts the subPath \
+         again", .0.path.display()
     )]
     Deleted(FsLocation),
     #[error(
-        "is named as a subPath of the volume, but leads to {} on device {}, which isn't in its directory \
-         {}; hint: is kubelet's bind mounted there?", .0.path.display(), .0.device, .1
+        "has the name of a bind mount of the volume's subPath, but leads to {} on device {}, which isn't in the volume's \
+         directory {}; hint: recreate the pod, so that kubelet mounts the subPath again",
+        .0.path.display(), .0.device, .1
     )]
     OutsideDirectory(FsLocation, TargetPath),
     #[error(
-        "leads into the volume's directory {0}, but is named after another one; hint: delete the pod, so \
-         that kubelet binds it again"
+        "leads into the volume's directory {0}, but is named after another volume; hint: recreate the pod, so that \
+         kubelet mounts the subPath again"
     )]
     OtherName(TargetPath),
 }
@@ -52,7 +53,7 @@ pub(super) fn find(path: &TargetPath, node: &impl NodeLookup) -> Result<Option<M
         volume: named.volume_name(),
         source,
     })?;
-    // A listing misses the named volume if its directory is gone.
+    // If the named volume's directory is gone, the listing doesn't contain the volume.
     staged.extend(entry.filter(|target| !staged.contains(target)));
     if staged.is_empty() {
         return Ok(None);
@@ -141,7 +142,8 @@ pub(super) fn refuse_unstaged(path: &TargetPath, node: &impl NodeLookup) -> Resu
     if !node.is_bare_directory(directory)? {
         return Ok(());
     }
-    // Most binds are of volumes that aren't CSI volumes. Without the directory the mount table isn't read.
+    // Most binds show volumes that aren't CSI volumes. For these the directory doesn't exist, and the mount table isn't
+    // read.
     let Some(directory) = locate(node, &target, directory)? else {
         return Ok(());
     };

@@ -71,7 +71,7 @@ pub(crate) enum DocumentError {
     },
     /// A key occurs twice, each time with an object. Parsers use the first, the last, or merge them.
     #[error(
-        "config.json: {place} has the key \"{key}\" twice, each with an object, and delegates read that differently; \
+        "config.json: {place} has the key \"{key}\" twice, each with an object, and OCI runtimes read that differently; \
          hint: merge the two objects"
     )]
     Duplicate {
@@ -81,7 +81,7 @@ pub(crate) enum DocumentError {
     },
     /// Duplicate keys can't be masked, because the document already contains masked keys.
     #[error(
-        "config.json: has duplicate keys, and keys that begin with \"{prefix}\", which is reserved for runcrust; hint: \
+        "config.json has duplicate keys, and keys that begin with \"{prefix}\", which is reserved for runcrust; hint: \
          remove the duplicate keys"
     )]
     Reserved { prefix: &'static str },

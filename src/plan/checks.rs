@@ -71,16 +71,17 @@ pub(super) fn check_hidden_mounts(
         .collect();
     let mut volumes: HashMap<&Path, &PlannedMount> = HashMap::new();
     for volume in planned {
-        // Of two volumes with one destination the earlier is kept, and the later is found to hide it.
+        // If two volumes have the same destination, the earlier one is kept, and the check below finds that the later
+        // one hides it.
         volumes.entry(&destinations[volume.index]).or_insert(volume);
     }
-    let own: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
+    let planned_indexes: HashSet<usize> = planned.iter().map(|planned| planned.index).collect();
     for (other, destination) in mounts.iter().zip(&destinations) {
         for above in destination.ancestors() {
             let Some(volume) = volumes.get(above).filter(|it| it.index != other.index) else {
                 continue;
             };
-            let comes_later = own.contains(&other.index) && other.index > volume.index;
+            let comes_later = planned_indexes.contains(&other.index) && other.index > volume.index;
             if !comes_later || above == destination {
                 return Err(PlanError::HiddenMount {
                     volume: volume.found.volume.volume_name(),
@@ -100,8 +101,8 @@ pub(super) fn check_mount_namespace(namespaces: &[Namespace<'_>]) -> Result<(), 
     match kinds.next() {
         Some(namespace) if !joins(&namespace) => Ok(()),
         _ => Err(
-            "without a mount namespace of its own a container's mounts would be the host's; hint: \
-             give it one",
+            "without a mount namespace of its own a container's mounts would be the host's; hint: add an entry of \
+             type \"mount\" without a path to linux.namespaces in config.json",
         ),
     }
 }
@@ -126,14 +127,14 @@ pub(super) fn check_hook_support(
     }
     if has("time") {
         return Err(
-            "in a time namespace a hook can't tell which processes are alive; hint: set mount_mode = \"bind\" in \
+            "in a time namespace a hook can't determine which processes are alive; hint: set mount_mode = \"bind\" in \
              runcrust's configuration",
         );
     }
     Ok(())
 }
 
-/// Resolves a destination's `.` and `..` by its text. As for the delegates, `..` at the root is the root.
+/// Resolves `.` and `..` in a destination textually. `..` at the root is the root, as in the delegates.
 fn normalize(destination: &Path) -> PathBuf {
     let mut path = PathBuf::from("/");
     for component in destination.components() {

@@ -16,7 +16,7 @@ pub(crate) enum PlanError {
     },
     #[error(
         "timeout: only {done} of the container's {all} mounts were looked up before the create's deadline; \
-         hint: give the container fewer mounts, or create it again when the node is less busy"
+         hint: retry when the node is less busy, or give the container fewer mounts"
     )]
     LookupTimeout { done: usize, all: usize },
     #[error(transparent)]
@@ -25,14 +25,14 @@ pub(crate) enum PlanError {
     Sandbox { id: String, source: StateError },
     #[error(
         "volume {volume}: there is no record of the pod's sandbox {sandbox}: nothing was staged for the pod when the \
-         sandbox was created, or the record was lost; hint: delete the pod so that it is recreated, or set \
-         sandbox = \"always\" in runcrust's configuration"
+         sandbox was created, or the record was lost; hint: recreate the pod, or set sandbox = \"always\" in \
+         runcrust's configuration"
     )]
     NoSandboxRecord { volume: String, sandbox: String },
     #[error(
         "volume {volume}: there is no record of the pod's sandbox {sandbox}: the pod's volumes weren't looked for, \
-         since {root} isn't among kubelet_dirs; hint: add {root} to kubelet_dirs in runcrust's configuration, and \
-         delete the pod so that it is recreated"
+         because {root} isn't among kubelet_dirs; hint: add {root} to kubelet_dirs in runcrust's configuration, and \
+         recreate the pod"
     )]
     UnlistedKubeletDir {
         volume: String,
@@ -40,7 +40,7 @@ pub(crate) enum PlanError {
         root: String,
     },
     #[error(
-        "volume {volume}: its target path is of pod {owner}, but sandbox {sandbox} was created for \
+        "volume {volume}: its target path belongs to pod {owner}, but sandbox {sandbox} was created for \
          pod {pod}; hint: a pod can only have its own volumes"
     )]
     OtherPod {
@@ -50,8 +50,9 @@ pub(crate) enum PlanError {
         pod: String,
     },
     #[error(
-        "volume {volume}: the config joins namespace {path}, but sandbox {sandbox} is process {pid}; hint: a pod's \
-         containers join the namespaces of its own sandbox; was the sandbox recreated in the meantime?"
+        "volume {volume}: the config joins namespace {path}, but sandbox {sandbox} is process {pid}; hint: a \
+         container can only join the namespaces of its own pod's sandbox; if that sandbox was replaced in the \
+         meantime, recreate the pod"
     )]
     OtherNamespace {
         volume: String,
@@ -62,7 +63,7 @@ pub(crate) enum PlanError {
     #[error("volume {volume}: {source}")]
     Role { volume: String, source: RoleError },
     #[error(
-        "volume {volume}: mount {other} is at or below {destination}, where with mount_mode = \
+        "volume {volume}: mount {other} is at or below {destination}, and with mount_mode = \
          \"hook\" the volume would hide it; hint: set mount_mode = \"bind\" in runcrust's \
          configuration"
     )]
@@ -74,7 +75,7 @@ pub(crate) enum PlanError {
     #[error(
         "volume {volume}: {destination} is below {shared}, a mount that the container shares with \
          the host (mountPropagation Bidirectional, or rootfsPropagation): the volume would be \
-         mounted on the host too; hint: mount the volume elsewhere"
+         mounted on the host too; hint: mount the volume at a path that isn't below {shared}"
     )]
     SharedMount {
         volume: String,
@@ -87,8 +88,8 @@ pub(crate) enum PlanError {
         source: DocumentError,
     },
     #[error(
-        "{subject}: config.json names it where delegates differ in what they read: a key of the mount, or the list of \
-         mounts itself, occurs twice; hint: give each key once"
+        "{subject}: config.json is ambiguous: a key of the mount, or the list of mounts itself, occurs twice, and runc \
+         and crun may use different ones; hint: write each key only once"
     )]
     AmbiguousConfig { subject: String },
     #[error("volume {volume}: {reason}")]

@@ -125,8 +125,8 @@ impl PlanInput<'_> {
         if users.is_empty() || groups.is_empty() {
             return Err(PlanError::Unsupported {
                 volume: volume.to_owned(),
-                reason: "the container has a user namespace without id mappings; hint: \
-                       linux.uidMappings and linux.gidMappings say what its ids are on the host",
+                reason: "the container has a user namespace without id mappings; hint: add linux.uidMappings and \
+                       linux.gidMappings to config.json",
             });
         }
         Ok(Some(UserNamespace::New { users, groups }))
@@ -135,7 +135,7 @@ impl PlanInput<'_> {
 
 /// Returns the SELinux label that a config gives its volumes' files: the level of the pod, and the type of container
 /// files. CRI runtimes write the pod's label into the sandbox's config. A container that asks for no level of its own
-/// has its sandbox's. `None` if no policy is enforced.
+/// gets that of its sandbox. Returns `None` if no policy is enforced.
 pub(super) fn label(
     details: &dyn ConfigDetails,
     node: &impl PlanLookup,

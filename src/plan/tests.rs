@@ -239,7 +239,7 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
             Role::Sandbox {
                 pod_uid: Some(UID.into()),
             },
-            "sandboxes only hold volumes",
+            "a sandbox only holds volumes",
         ),
         (
             config(&TARGET.replace('1', "2"), ""),
@@ -247,12 +247,12 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
                 sandbox_id: "unknown".into(),
                 pod_uid: Some(UID.into()),
             },
-            "its target path is of pod uid-2",
+            "its target path belongs to pod uid-2",
         ),
         (
             config(&TARGET.replace('1', "2"), ""),
             member("s"),
-            "its target path is of pod uid-2",
+            "its target path belongs to pod uid-2",
         ),
         (
             config(TARGET, r#"{"type":"user"}"#),
@@ -384,7 +384,7 @@ fn a_pod_uid_from_annotations_counts_without_a_sandbox_record() {
     );
     let error = planned(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
     assert!(
-        error.contains("is of pod another, but sandbox s was created for pod uid-1"),
+        error.contains("belongs to pod another, but sandbox s was created for pod uid-1"),
         "{error}"
     );
 }

@@ -82,8 +82,8 @@ pub(crate) fn undo(
             let Ok(value) = serde_json::from_str::<serde_json::Value>(element) else {
                 continue;
             };
-            if let Some(at) = added.iter().position(|added| **added == value) {
-                added.swap_remove(at);
+            if let Some(position) = added.iter().position(|added| **added == value) {
+                added.swap_remove(position);
                 edits.push(Edit::Remove { array, index });
             }
         }
@@ -104,7 +104,7 @@ pub(crate) fn undo(
 /// Returns the error for a mount whose source is in the attach directory, but whose original source isn't recorded.
 fn unknown_source(source: &str, destination: &str) -> anyhow::Error {
     anyhow!(
-        "mount {destination}: its source {source} was written by an earlier create of this bundle, of which \
-         no record is left; hint: generate the bundle's config.json again"
+        "mount {destination}: its source {source} was written by an earlier create of this bundle, but the record of \
+         that create is missing; hint: regenerate the bundle's config.json, or recreate the pod"
     )
 }

@@ -19,7 +19,7 @@ pub(super) struct Bundle<'a> {
 }
 
 impl<'a> Bundle<'a> {
-    /// A bundle whose config is as its caller wrote it.
+    /// Returns a bundle whose config is as its caller wrote it.
     pub(super) fn new(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
@@ -33,8 +33,8 @@ impl<'a> Bundle<'a> {
         }
     }
 
-    /// A bundle whose config was rewritten by an earlier create, perhaps under another id.
-    pub(super) fn rewritten_before(
+    /// Returns a bundle whose config was rewritten by an earlier create, perhaps under another id.
+    pub(super) fn from_rewritten(
         state: &'a StateDirectory,
         file: &'a ForeignFile,
         recorded: RewrittenBundle,
@@ -107,8 +107,8 @@ pub(crate) fn original_config(
 ) -> Result<(BundleRecord, Vec<u8>)> {
     let Some(record) = state.bundle(BundleRecord::record_name(&recorded.config))? else {
         bail!(
-            "{}: was rewritten by an earlier create of this bundle (it names {} or a /.crust), of \
-             which no record is left; hint: generate the bundle's config.json again",
+            "{}: was rewritten by an earlier create of this bundle (it contains {} or a mount at /.crust), but the record \
+             of that create is missing; hint: regenerate the bundle's config.json, or recreate the pod",
             recorded.config.display(),
             config.attach_directory().display(),
         );
@@ -121,8 +121,8 @@ pub(crate) fn original_config(
     Ok((record, text))
 }
 
-/// Merges the containers of earlier creates with the new ones. Only the latest are kept, since a bundle may be created
-/// again and again under new ids.
+/// Merges the containers of earlier creates with the new ones. Keeps only the latest ones, because a bundle may be
+/// created any number of times under new ids.
 fn merge_containers(mut earlier: Vec<String>, new: Vec<String>) -> Vec<String> {
     const MAX_CONTAINERS: usize = 32;
     earlier.retain(|container| !new.contains(container));

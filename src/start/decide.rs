@@ -35,8 +35,8 @@ pub(crate) fn with_one_reading<T>(
     let bytes = given.text().len();
     if bytes > MAX_CONFIG_BYTES {
         bail!(
-            "{subject}: config.json has {bytes} bytes, and with a volume it may have {MAX_CONFIG_BYTES}; hint: look \
-             for large annotations and for many mounts in it"
+            "{subject}: config.json has {bytes} bytes, but with a volume it may have at most {MAX_CONFIG_BYTES}; hint: \
+             remove large annotations or mounts from the pod"
         );
     }
     match given
@@ -214,8 +214,8 @@ impl<'a> CreateCall<'a> {
             if volume_properties.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \
-                     the raw device, but in a user namespace no device can be made; hint: unset \
-                     them, or use no user namespace (in a pod: leave hostUsers unset)",
+                     the raw device, but in a user namespace no device node can be created; hint: \
+                     unset both, or use no user namespace (in a pod: leave hostUsers unset)",
                     volume.volume_name()
                 );
             }

@@ -85,7 +85,7 @@ pub(super) fn stage(context: &Context<'_>, arguments: StageArgs) -> Result<Value
 
 pub(super) fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<Value, Failure> {
     crust_volume::unstage(context, target)?;
-    // A failure to remove stale records doesn't matter: the next sweep tries again.
+    // A failure to remove stale records doesn't matter: the next sweep retries.
     if let Err(error) = crust_volume::sweep(context) {
         tracing::warn!("{error}");
     }
@@ -149,7 +149,7 @@ fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure>
         Some(owner) if owner != &*record.pod_uid => Err(Failure {
             code: GrpcCode::InvalidArgument,
             message: format!(
-                "volume {}: its target path is of pod {}, but sandbox {} was created for pod {}; \
+                "volume {}: its target path belongs to pod {}, but sandbox {} was created for pod {}; \
                  hint: a pod can only have its own volumes",
                 target.volume_name(),
                 owner.display(),

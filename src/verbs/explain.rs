@@ -107,7 +107,7 @@ impl Display for Explanation {
         let mut head = Table::default();
         head.row(["config", &self.config]);
         if self.rewritten {
-            let note = "by an earlier create; the rest describes the config before that";
+            let note = "by an earlier create; the rest describes the config before that rewrite";
             head.row(["rewritten", note]);
         }
         if let Some(role) = &self.role {
@@ -169,11 +169,12 @@ fn describe_plan(plan: &Plan) -> String {
         Plan::Container(plan) => {
             let method = match &plan.mounted_in {
                 MountedIn::Sandbox(record) => format!(
-                    "its volumes are mounted in sandbox {} (process {}), and bound from there",
+                    "its volumes are mounted in sandbox {} (process {}), and bind-mounted from there",
                     record.id, record.process.pid
                 ),
                 MountedIn::Container(_) => {
-                    "its volumes are mounted for this container alone, and bound".to_owned()
+                    "its volumes are mounted for this container alone, and bind-mounted into it"
+                        .to_owned()
                 }
                 MountedIn::Hook(_) => {
                     "a hook mounts its volumes in the container, which gets their devices"
@@ -259,9 +260,9 @@ fn volume_table(volumes: &[ExplainedVolume]) -> Table {
 fn describe_use(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
     let mut parts = vec![match &preview.access {
-        Ok(PodAccess::First) => "is mounted first".to_owned(),
+        Ok(PodAccess::First) => "first mount".to_owned(),
         Ok(PodAccess::Joins) => format!("joins {}", users.join(", ")),
-        Ok(PodAccess::Mounted) => "mounted already".to_owned(),
+        Ok(PodAccess::Mounted) => "already mounted".to_owned(),
         Err(_) => problem.unwrap_or_default().to_owned(),
     }];
     if let (Some(group), Some(policy)) = (preview.fs_group, preview.fs_group_change_policy) {

@@ -57,8 +57,8 @@ impl Display for GcReport {
             ReconcileMode::DryRun => ("would remove", "would leave"),
         };
         let mut table = Table::default();
-        let mut count = |verb: &str, finding: &ItemReport| {
-            table.row([verb, &finding.item.to_string(), &finding.reason]);
+        let mut count = |verb: &str, report: &ItemReport| {
+            table.row([verb, &report.item.to_string(), &report.reason]);
             1
         };
         let counts: (u32, u32) = (
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     fn gc_report(mode: ReconcileMode) -> GcReport {
-        let finding = |item, reason: &str| ItemReport {
+        let report_of = |item, reason: &str| ItemReport {
             item,
             reason: reason.to_owned(),
         };
@@ -123,12 +123,12 @@ mod tests {
             pod_uid: Some("uid".into()),
         };
         let report = ReconcileReport {
-            removed: vec![finding(sandbox, "process 7 has ended")],
-            left: vec![finding(
+            removed: vec![report_of(sandbox, "process 7 has ended")],
+            left: vec![report_of(
                 StateItem::Entry("/run/crust/x".into()),
                 "isn't JSON",
             )],
-            failed: vec![finding(
+            failed: vec![report_of(
                 StateItem::Leftover("/run/crust/.x".into()),
                 "rmdir: EROFS",
             )],

@@ -58,7 +58,7 @@ impl Printable for InspectedVolume {
         let Inspection { overview, .. } = &self.0;
         let mut object = list::volume_json(overview);
         let entries: Vec<Value> = overview.found.entry_paths().iter().map(path_json).collect();
-        let seen: Vec<Value> = self.0.users.iter().map(user_json).collect();
+        let users: Vec<Value> = self.0.users.iter().map(user_json).collect();
         let record = self.0.record.as_ref().ok().and_then(Option::as_ref);
         let more = json!({
             "resolved_path": self.0.resolved.as_ref().map(path_json),
@@ -67,7 +67,7 @@ impl Printable for InspectedVolume {
             "mount_info": overview.info().map(mount_info_json),
             "record": record,
             "record_error": self.0.record.as_ref().err(),
-            "users": seen,
+            "users": users,
             "runtime_cli": self.0.runtime_cli.as_ref().ok().and_then(Option::as_ref).map(path_json),
             "runtime_cli_error": self.0.runtime_cli.as_ref().err(),
             "pending_resize": self.0.pending_resize.as_ref().ok().copied().flatten().map(limits_json),
@@ -92,17 +92,17 @@ fn limits_json(limits: SizeLimits) -> Value {
     json!({"min_bytes": limits.min(), "max_bytes": limits.max().unwrap_or_default()})
 }
 
-fn user_json(seen: &ObservedUser) -> Value {
-    let mut object = users::user_json(&seen.user);
+fn user_json(observed: &ObservedUser) -> Value {
+    let mut object = users::user_json(&observed.user);
     let mounts =
-        seen.user.mounts.iter().map(
+        observed.user.mounts.iter().map(
             |mount| json!({"destination": path_json(&mount.destination), "source": mount.source}),
         );
-    let (life, why) = users::describe_life(&seen.process_state);
+    let (life, why) = users::describe_life(&observed.process_state);
     object["life"] = life.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
-    object["mounted_at"] = seen.mount_points.iter().map(path_json).collect();
+    object["mounted_at"] = observed.mount_points.iter().map(path_json).collect();
     object
 }
 
@@ -134,13 +134,13 @@ impl Display for InspectedVolume {
     }
 }
 
-/// Returns the text of a value, or the reason why it can't be read. `None` if there is no value.
+/// Returns the text of a value, or the reason why it can't be read. Returns `None` if there is no value.
 fn value_or_error<T>(
-    it: &Result<Option<T>, String>,
+    result: &Result<Option<T>, String>,
     show: impl FnOnce(&T) -> String,
 ) -> Option<String> {
-    match it {
-        Ok(it) => it.as_ref().map(show),
+    match result {
+        Ok(value) => value.as_ref().map(show),
         Err(error) => Some(error.clone()),
     }
 }
@@ -162,8 +162,8 @@ impl InspectedVolume {
             table.row(["resolved path", &resolved.to_string()]);
             table.row(["its digest", &resolved.digest().to_string()]);
         }
-        for place in overview.found.entry_paths() {
-            table.row(["entry", &place.display().to_string()]);
+        for path in overview.found.entry_paths() {
+            table.row(["entry", &path.display().to_string()]);
         }
         if let Some(info) = overview.info() {
             table.row(["staged", &mount_info_json(info).to_string()]);
@@ -208,8 +208,8 @@ impl InspectedVolume {
                 let destination = mount.destination.display();
                 table.row(["", &format!("at {destination} from {}", mount.source)]);
             }
-            for place in mount_points {
-                table.row(["", &format!("has it mounted at {}", place.display())]);
+            for mount_point in mount_points {
+                table.row(["", &format!("mounted at {}", mount_point.display())]);
             }
         }
         if let Some(cli) = value_or_error(&self.0.runtime_cli, |cli| cli.display().to_string()) {

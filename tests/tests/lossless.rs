@@ -493,7 +493,7 @@ on_each_delegate! {
             let container = node.container(&bundle);
             let failed = container.create().failure();
             let message = container.last_log_error().unwrap_or_else(|| panic!("{failed}"));
-            assert!(message.contains(named) && message.contains("no record is left"), "{message}");
+            assert!(message.contains(named) && message.contains("the record of that create is missing"), "{message}");
             assert!(message.contains("hint: ") && !message.contains('\n'), "{message}");
             assert_eq!(identity(&bundle.config_path()), before, "{message}");
             assert_eq!(node.records(), records, "{message}");

@@ -122,7 +122,7 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
     assert_refused(
         "8:1 /x /x",
         &["pv-1"],
-        &["volume pv-1: ", BIND, "isn't in its directory"],
+        &["volume pv-1: ", BIND, "isn't in the volume's directory"],
     );
     assert_refused(
         &bind("/elsewhere/db"),
@@ -139,7 +139,7 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
     assert_refused(
         &beside,
         &["pv-1"],
-        &["volume pv-1: ", "isn't in its directory"],
+        &["volume pv-1: ", "isn't in the volume's directory"],
     );
     let deleted = bind(&format!("{CSI}/pv-1/mount/db//deleted"));
     assert_refused(
@@ -147,7 +147,7 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
         &["pv-1"],
         &[
             "volume pv-1: ",
-            "is a bind of",
+            "is a bind mount of",
             "/pv-1/mount/db, which has been removed",
         ],
     );
@@ -156,14 +156,17 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
         assert_refused(
             &other,
             staged,
-            &["volume pv-2: ", "named after another one", BIND],
+            &["volume pv-2: ", "named after another volume", BIND],
         );
     }
     let nfs = format!("{} nfs4", bind("/"));
     assert_refused(
         &nfs,
         &["pv-1"],
-        &["volume pv-1: ", "leads to nothing that is known"],
+        &[
+            "volume pv-1: ",
+            "on a file system that doesn't report locations",
+        ],
     );
 }
 
@@ -171,8 +174,11 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
 fn a_missing_bind_named_after_a_staged_volume_is_refused() {
     let line = format!("8:1 {CSI}/pv-1/mount/db {BIND}");
     for (gone, why) in [
-        (BIND.to_owned(), "leads to nothing that is known"),
-        (format!("{CSI}/pv-1/mount"), "doesn't exist"),
+        (BIND.to_owned(), "doesn't exist, or is on a file system"),
+        (
+            format!("{CSI}/pv-1/mount"),
+            "because the volume's directory",
+        ),
     ] {
         let host = |staged| Host {
             gone: gone.clone().into(),
@@ -209,7 +215,7 @@ fn binds_named_after_other_volumes_do_not_match() {
 }
 
 #[test]
-fn without_a_staged_volume_the_place_of_a_bind_is_not_looked_up() {
+fn without_a_staged_volume_the_location_of_a_bind_is_not_looked_up() {
     struct Unread;
     impl NodeLookup for Unread {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {

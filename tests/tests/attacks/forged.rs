@@ -123,7 +123,7 @@ on_each_delegate! {
         // A source that only a rewrite names.
         let attach = node.handler().state_dir().join("attach/0");
         let refused = refusal::create_refused(&node, &forged().bind(&attach, "/data", &[]).write());
-        let _ = refused.containing(&["no record is left"]).message();
+        let _ = refused.containing(&["the record of that create is missing"]).message();
         // Another pod's volume is refused as without the hooks.
         let stolen = node.stage(OTHER_POD, "pv-2", &other, &[]);
         let refused = refusal::create_refused(&node, &forged().bind(&stolen, "/data", &[]).write());

@@ -180,7 +180,7 @@ on_each_delegate! {
         let containerd = containerd(&volume);
         let pod = CriPod::run(&containerd, OTHER_POD);
         let thief = pod.with("thief", &volume.target);
-        assert_refused(&volume, &pod, &thief, &["its target path is of pod", POD, OTHER_POD]);
+        assert_refused(&volume, &pod, &thief, &["its target path belongs to pod", POD, OTHER_POD]);
         assert!(volume.device.is_free());
         pod.end_and_unstage(&volume, &[&volume.target]);
     }

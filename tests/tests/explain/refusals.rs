@@ -130,7 +130,7 @@ on_each_delegate! {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let node = &volume.node;
         let sandbox_of_its_own = node.sandbox_bundle(POD).bind(&volume.target, "/data", &[]);
-        let _ = refuses(&volume, sandbox_of_its_own, "sandboxes only hold volumes for containers");
+        let _ = refuses(&volume, sandbox_of_its_own, "a sandbox only holds volumes for the pod's containers");
         let (mine, other) = (volume.sandbox(), node.sandbox(OTHER_POD));
         let app = |of| volume.app_bundle(of);
         let told = refuses(&volume, app(&other), "a pod can only have its own volumes");

@@ -63,7 +63,7 @@ on_each_delegate! {
         let _ = fs::remove_file(bundle.path().join("init.pid"));
         let _ = fs::remove_file(bundle.path().join("log.json"));
         let (told, sentence) = assert_refused(&volume, &bundle);
-        assert!(sentence.contains("of which no record is left"), "{sentence}");
+        assert!(sentence.contains("but the record of that create is missing"), "{sentence}");
         assert_eq!((&told["rewritten"], &told["plan"]), (&json!(true), &Value::Null));
     }
 }

@@ -40,7 +40,7 @@ on_each_delegate! {
             "pv-1, by the exact source".to_owned(),
             format!("pv-1, by the parent {}; subPath sub; read-only", volume.target.display()),
             format!("{} ({})  ext4 (rw)", volume.device.path().display(), volume.device.number()),
-            "mounted already; fsGroup 2000, Always".to_owned(),
+            "already mounted; fsGroup 2000, Always".to_owned(),
             format!("--- {}\n", bundle.config_path().display()),
             format!("\n-      \"source\": {:?},\n+      \"source\": {:?},\n", utf8(&volume.target),
                 format!("{}/attach/{}", volume.handler().state_dir().display(),

@@ -183,6 +183,6 @@ on_each_delegate! {
         let bundle = with_mountpoint(volume.app_bundle(&sandbox), "/data");
         let container = volume.container(&bundle);
         let error = container.expect_refusal();
-        assert!(error.contains("its target path is of pod"), "{error}");
+        assert!(error.contains("its target path belongs to pod"), "{error}");
     }
 }

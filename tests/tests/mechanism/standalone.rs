@@ -198,7 +198,7 @@ on_each_delegate! {
     fn crios_container_of_another_pod_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let error = refused(&volume, crio(&volume, &volume.target, "another-pod"));
-        assert!(error.contains(&format!("its target path is of pod {POD}")), "{error}");
+        assert!(error.contains(&format!("its target path belongs to pod {POD}")), "{error}");
         let forged = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
         let error = refused(&volume, forged);
         assert!(error.contains("so one of them was not set by kubelet"), "{error}");

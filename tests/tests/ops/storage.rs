@@ -438,7 +438,7 @@ fn invalid_requests_are_refused_and_change_nothing() {
     let others = node.target("another-pod", "pv-1");
     let request = publish_request(&sandbox, &others, &device);
     let error = expect_error(publish(&ops, request), InvalidArgument);
-    let start = "volume pv-1: its target path is of pod another-pod";
+    let start = "volume pv-1: its target path belongs to pod another-pod";
     assert!(error.starts_with(start) && error.contains(POD), "{error}");
     assert_eq!(node.records(), before);
     publish(&ops, valid).unwrap();

@@ -43,17 +43,17 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         umount2(&source, MntFlags::empty()).unwrap();
-        let gone = refused(&pod, &source).naming_volume("pv-1").containing(&["isn't in its directory"]).message();
-        assert!(gone.contains("hint: is kubelet's bind mounted there?"), "{gone}");
+        let gone = refused(&pod, &source).naming_volume("pv-1").containing(&["isn't in the volume's directory"]).message();
+        assert!(gone.contains("hint: recreate the pod"), "{gone}");
         fs::remove_dir(&source).unwrap();
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["nothing that is known"]).message();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist, or is on"]).message();
     }
 
     fn a_bind_of_something_else(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let elsewhere = pod.volume.dir().subdir("elsewhere");
         let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["/elsewhere/db", "isn't in its"]).message();
+        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["/elsewhere/db", "isn't in the volume's directory"]).message();
         assert!(!elsewhere.join("db/file").exists());
     }
 
