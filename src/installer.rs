@@ -41,15 +41,15 @@ pub(crate) fn command() -> clap::Command {
     InstallerArgs::command()
 }
 
-/// Runs the subcommand at index `at` of `argv`, and returns the exit code.
-pub(crate) fn run(argv: &[OsString], at: usize) -> u8 {
+/// Runs the subcommand at `index` of `argv`, and returns the exit code.
+pub(crate) fn run(argv: &[OsString], index: usize) -> u8 {
     const USAGE_ERROR: u8 = 2;
-    if at != 1 {
+    if index != 1 {
         let message = "give the flags after the subcommand: runcrust install [FLAGS], runcrust uninstall [FLAGS]";
         let _ = writeln!(std::io::stderr(), "runcrust: {message}");
         return USAGE_ERROR;
     }
-    let verb = match parse(&argv[at..]) {
+    let verb = match parse(&argv[index..]) {
         Ok(verb) => verb,
         Err(error) => {
             let _ = error.print();

@@ -63,7 +63,7 @@ fn parse(text: &str) -> VersionReply {
         return VersionReply::Version(name.to_owned(), version.to_owned());
     }
     let line = text.lines().next().unwrap_or_default();
-    VersionReply::Unrecognized(format!("answers {line:?}"))
+    VersionReply::Unrecognized(format!("prints {line:?}"))
 }
 
 fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
@@ -77,7 +77,7 @@ fn run(root: &Path, program: &Path) -> io::Result<(ExitStatus, String)> {
         let seconds = VERSION_TIMEOUT.as_secs();
         return Err(io::Error::new(
             ErrorKind::TimedOut,
-            format!("no answer in {seconds} seconds"),
+            format!("still running after {seconds} seconds"),
         ));
     };
     let mut text = Vec::new();
@@ -105,7 +105,7 @@ fn in_root<T: Send>(root: &Path, act: impl FnOnce() -> io::Result<T> + Send) -> 
     thread::scope(|scope| {
         let thread = thread::Builder::new().spawn_scoped(scope, enter)?;
         let ended = thread.join();
-        ended.unwrap_or_else(|_| Err(io::Error::other("panicked")))
+        ended.unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
     })
 }
 
@@ -148,10 +148,10 @@ mod tests {
             ),
             ("crun version 1.8.1\n", version("crun", "1.8.1")),
             ("youki version: 0.5.0\n", version("youki", "0.5.0")),
-            ("", VersionReply::Unrecognized("answers \"\"".into())),
+            ("", VersionReply::Unrecognized("prints \"\"".into())),
             (
                 "hello\nworld",
-                VersionReply::Unrecognized("answers \"hello\"".into()),
+                VersionReply::Unrecognized("prints \"hello\"".into()),
             ),
         ] {
             assert_eq!(parse(text), expected);

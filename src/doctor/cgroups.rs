@@ -32,14 +32,14 @@ impl CgroupLayout {
         let top = mounts
             .iter()
             .rfind(|it| it.mount_point == Path::new(CGROUP_ROOT));
-        let is_seen = |it: &&Mount| {
+        let is_visible = |it: &&Mount| {
             it.mount_point.starts_with(CGROUP_ROOT)
                 && top.is_none_or(|top| it.id == top.id || it.parent == top.id)
         };
-        let below = || mounts.iter().filter(is_seen);
-        let has_v1 = below().any(|mount| mount.fstype == "cgroup");
-        let v2 = below().any(|mount| mount.fstype == "cgroup2");
-        match (has_v1, v2) {
+        let visible = || mounts.iter().filter(is_visible);
+        let has_v1 = visible().any(|mount| mount.fstype == "cgroup");
+        let has_v2 = visible().any(|mount| mount.fstype == "cgroup2");
+        match (has_v1, has_v2) {
             (false, false) => Self::None,
             (true, false) => Self::V1,
             (true, true) => Self::Hybrid,
@@ -79,8 +79,8 @@ mod tests {
 
     /// Returns the layout of these mounts: id, parent's id, mount point and file system type.
     fn layout(mounts: &[(u32, u32, &str, &str)]) -> CgroupLayout {
-        let line = |(id, parent, place, fstype): &_| {
-            format!("{id} {parent} 0:3 / {place} rw - {fstype} none rw\n")
+        let line = |(id, parent, mount_point, fstype): &_| {
+            format!("{id} {parent} 0:3 / {mount_point} rw - {fstype} none rw\n")
         };
         let lines: Vec<String> = mounts.iter().map(line).collect();
         CgroupLayout::from_mounts(&mountinfo::parse(lines.concat().as_bytes()).unwrap())

@@ -12,7 +12,7 @@ const CHECK: &str = "configuration";
 pub(super) fn check(config: &Result<Config, ConfigError>, argv0: Option<&OsString>) -> Finding {
     match config {
         Err(error) => Finding::from_error(CHECK, error)
-            .or_fix("correct it: until then containers can be stopped, but not started"),
+            .or_fix("correct the file; until then containers can be stopped, but not started"),
         Ok(config) => Finding::pass(CHECK, source(config, argv0)),
     }
 }

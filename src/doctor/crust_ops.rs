@@ -32,7 +32,9 @@ pub(super) fn check() -> Finding {
 fn judge(socket: &Path, state: SocketState) -> Finding {
     let socket = socket.display();
     let found = match state {
-        SocketState::Listening => return Finding::pass(CHECK, format!("{socket} is listened on")),
+        SocketState::Listening => {
+            return Finding::pass(CHECK, format!("a daemon listens on {socket}"));
+        }
         SocketState::Missing => format!("there is no {socket}: no CSI driver can stage a volume"),
         SocketState::Stale => {
             format!("nothing listens on {socket}: no CSI driver can stage a volume")

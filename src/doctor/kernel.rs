@@ -1,6 +1,5 @@
 //! Checks the kernel: its version, the mount API and the file systems that it can mount. The mount API is tried in a
-//! mount namespace of its own. The file systems are looked up as a first mount would do, so that their modules are
-//! loaded.
+//! mount namespace of its own. The lookup of a file system loads its module, as its first mount would.
 
 use crust_blockfs::errno::Name;
 use crust_state::Config;
@@ -116,7 +115,7 @@ fn judge_file_systems(
     }
     Finding::warn(
         FILE_SYSTEMS,
-        format!("{found}; not {}", missing.join(", ")),
+        format!("{found}; missing: {}", missing.join(", ")),
         fix,
     )
 }
@@ -178,7 +177,7 @@ mod tests {
         let configured = list(&["ext4", "xfs"]);
         for (found, expected) in [
             (&["ext4", "xfs"][..], "pass  file systems: ext4, xfs"),
-            (&["ext4"], "warn  file systems: ext4; not xfs; hint: "),
+            (&["ext4"], "warn  file systems: ext4; missing: xfs; hint: "),
             (&[], "FAIL  file systems: this kernel has none of ext4, xfs"),
         ] {
             let line = judge_file_systems(&configured, Ok(list(found))).to_string();

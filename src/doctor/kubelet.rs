@@ -60,15 +60,15 @@ fn find_directories(config: &Config) -> KubeletDirectories {
     }
 }
 
-/// Whether two paths lead to the same directory. Target paths are matched as given and with their links resolved, so a
-/// symbolic link to kubelet's directory is good enough.
+/// Returns whether two paths lead to the same directory. Target paths are matched as given and with their links
+/// resolved, so a symbolic link to kubelet's directory is good enough.
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|it| Some(it) == real(other))
 }
 
-/// A volume that isn't below one of `kubelet_dirs` isn't found, so that a kubelet with another root directory can't
-/// start a pod with it. A directory alone doesn't prove that a kubelet uses it.
+/// A volume that isn't below one of `kubelet_dirs` isn't found, so a kubelet with another root directory can't start a
+/// pod with that volume. The existence of a directory alone doesn't prove that a kubelet uses it.
 fn judge(directories: &KubeletDirectories) -> Finding {
     let listed = |paths: &[PathBuf]| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
@@ -151,8 +151,8 @@ fn running_kubelet_roots() -> Vec<PathBuf> {
         .filter_map(|process| {
             let line = bounded::read(&process.join("cmdline"), MAX_CMDLINE_BYTES).ok()?;
             let root = root_of_command_line(&line)?;
-            let is_here = fs::read_link(process.join("ns/pid")).ok() == own_namespace;
-            is_here.then_some(root)
+            let is_in_own_namespace = fs::read_link(process.join("ns/pid")).ok() == own_namespace;
+            is_in_own_namespace.then_some(root)
         })
         .collect();
     roots.sort();

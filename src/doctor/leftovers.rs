@@ -41,7 +41,7 @@ fn judge(stale: usize, unknown: usize) -> Finding {
     }
     Finding::warn(
         CHECK,
-        format!("gc would remove {stale} and leave {unknown}"),
+        format!("gc would remove {stale} stale items and keep {unknown} whose use is unknown"),
         "`runcrust crust gc --dry-run` lists them with reasons; crust_ops removes stale state every few minutes",
     )
 }
@@ -56,7 +56,7 @@ mod tests {
         for (stale, unknown) in [(3, 0), (0, 1)] {
             let line = judge(stale, unknown).to_string();
             let expected =
-                format!("warn  leftovers: gc would remove {stale} and leave {unknown}; ");
+                format!("warn  leftovers: gc would remove {stale} stale items and keep {unknown} ");
             assert!(line.starts_with(&expected), "{line}");
         }
     }

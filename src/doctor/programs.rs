@@ -152,8 +152,8 @@ mod tests {
             ),
             (
                 DelegateKind::Runc,
-                VersionReply::Unrecognized("no answer".into()),
-                "warn  delegate: /d --version: no answer; hint: ",
+                VersionReply::Unrecognized("still running".into()),
+                "warn  delegate: /d --version: still running; hint: ",
             ),
             (
                 DelegateKind::Runc,

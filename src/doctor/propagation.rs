@@ -38,13 +38,13 @@ impl PathPropagation {
         let real = path.ancestors().find_map(|path| path.canonicalize().ok());
         let real = real.unwrap_or_else(|| path.to_owned());
         // The last of several mounts on one path is on top.
-        let below = mounts
+        let containing = mounts
             .iter()
             .filter(|mount| real.starts_with(&mount.mount_point));
-        let holder = below.max_by_key(|mount| mount.mount_point.components().count());
+        let mount = containing.max_by_key(|mount| mount.mount_point.components().count());
         Self {
             path: path.to_owned(),
-            is_shared: holder.is_some_and(|mount| mount.propagation.shared.is_some()),
+            is_shared: mount.is_some_and(|mount| mount.propagation.shared.is_some()),
         }
     }
 }
@@ -87,14 +87,14 @@ mod tests {
             ("/proc/self", true),
             ("/dev", false),
         ] {
-            let place = PathPropagation::new(Path::new(path), &mounts);
-            assert_eq!(place.is_shared, expected, "{path}");
+            let propagation = PathPropagation::new(Path::new(path), &mounts);
+            assert_eq!(propagation.is_shared, expected, "{path}");
         }
     }
 
     #[test]
     fn only_kubelets_directories_have_to_be_shared() {
-        let place = |path: &str, is_shared| PathPropagation {
+        let propagation = |path: &str, is_shared| PathPropagation {
             path: path.into(),
             is_shared,
         };
@@ -104,12 +104,14 @@ mod tests {
             (None, false, CheckVerdict::Pass),
             (Some(false), true, CheckVerdict::Warn),
         ] {
-            let kubelets: Vec<PathPropagation> =
-                kubelet.map(|it| place("/k", it)).into_iter().collect();
-            let finding = judge(&kubelets, &[place("/", root)]);
+            let kubelets: Vec<PathPropagation> = kubelet
+                .map(|it| propagation("/k", it))
+                .into_iter()
+                .collect();
+            let finding = judge(&kubelets, &[propagation("/", root)]);
             assert_eq!(finding.verdict, expected, "{finding}");
-            let how = if root { "/ is shared" } else { "/ is private" };
-            assert!(finding.found.starts_with(how), "{finding}");
+            let expected_text = if root { "/ is shared" } else { "/ is private" };
+            assert!(finding.found.starts_with(expected_text), "{finding}");
         }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct EngineArgs {
     /// Show what would change, without changing anything
     #[arg(long)]
     pub(super) dry_run: bool,
-    /// Root directory of the node, if this runs in a container
+    /// Root directory of the node, if runcrust runs in a container
     #[arg(long, value_name = "DIR", default_value = "/")]
     root: PathBuf,
     /// Have systemd restart (docker: reload) the engine, unless it has already read the changed file
@@ -118,7 +118,9 @@ impl EngineArgs {
         files.extend(plan.changes.iter().map(FileChange::path));
         print(&match service.restart(node, &files)? {
             RestartOutcome::Done => format!("done: {command}\n"),
-            RestartOutcome::UpToDate => format!("{unit} has already read it: nothing to restart\n"),
+            RestartOutcome::UpToDate => {
+                format!("{unit} has already read the configuration: nothing to restart\n")
+            }
             RestartOutcome::Stopped => format!("{unit} isn't running: nothing to restart\n"),
         })
     }
@@ -142,8 +144,8 @@ pub(super) fn describe_plan(plan: &ChangePlan) -> String {
     text
 }
 
-/// Writes to standard output. A failure ends the call: the operator wouldn't know what was done.
+/// Writes to standard output. Fails if that isn't possible, because the operator wouldn't know what was done.
 pub(super) fn print(text: &str) -> Result<()> {
-    let written = std::io::stdout().write_all(text.as_bytes());
-    written.context("write to standard output")
+    let result = std::io::stdout().write_all(text.as_bytes());
+    result.context("write to standard output")
 }

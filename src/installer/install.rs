@@ -98,8 +98,8 @@ fn copy_program(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result
 }
 
 /// Returns the path of this program as the operator called it, or as the shell found it in `PATH`. Symbolic links
-/// aren't resolved, since the file name selects the configuration. The path comes from the kernel, not from today's
-/// `PATH`.
+/// aren't resolved, since the file name selects the configuration. The path comes from the kernel (`AT_EXECFN`), because
+/// `PATH` needn't lead to this program.
 fn called_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let name = argv0.map_or(Path::new(""), Path::new);
     if name.components().count() > 1 {
@@ -120,9 +120,9 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
     let treated_as = |reason: &str| Ok(Some(format!("{path} is treated as {kind}{reason}")));
     // A program that users other than root can change isn't run as root.
     if let Err(error) = node.check_program(&delegate.path) {
-        return treated_as(&format!(", and wasn't run to check that: {error}"));
+        return treated_as(&format!(", which wasn't checked by running it: {error}"));
     }
-    let there = if node.is_own_root() {
+    let location = if node.is_own_root() {
         ""
     } else {
         " on the node"
@@ -131,7 +131,7 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
         path: &delegate.path,
         kind: delegate.kind,
         configured: &delegate.configured,
-        config_file: format!("{}{there}", delegate.file.display()),
+        config_file: format!("{}{location}", delegate.file.display()),
     };
     let reply = query_version_in(node.path(), &delegate.path);
     if let Some(mismatch) = identity.mismatch(&reply) {

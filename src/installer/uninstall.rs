@@ -22,7 +22,7 @@ pub(super) struct Uninstall {
     /// Treat PATH as runcrust even though its name doesn't start with "runcrust"
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Keep running when done: for a container of a `DaemonSet`, which would be restarted
+    /// Keep running when done, so that the container of a `DaemonSet` isn't restarted
     #[arg(long, conflicts_with = "dry_run")]
     stay: bool,
     /// Accepted as for install, and ignored; the copies stay
@@ -78,7 +78,7 @@ impl Uninstall {
     /// Removes every handler that runs runcrust. Fails if a volume is in use, whatever handler mounted it: the operator
     /// is about to remove the programs.
     fn uninstall_all(&self, node: &NodeRoot) -> Result<()> {
-        check_unused_by_any(node).context("runcrust stays")?;
+        check_unused_by_any(node).context("runcrust is not uninstalled")?;
         let mut found_any = false;
         for engine in ENGINES {
             for handler in runcrust_handlers(node, *engine)? {
@@ -102,7 +102,7 @@ impl Uninstall {
         let mut programs = plan.programs.iter();
         let in_use = programs.try_for_each(|program| check_unused(node, program));
         print(&describe_plan(&plan))?;
-        in_use.with_context(|| format!("handler {} stays", request.handler))?;
+        in_use.with_context(|| format!("handler {} is not removed", request.handler))?;
         self.common.apply(node, request, &plan, lock)
     }
 }

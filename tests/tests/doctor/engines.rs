@@ -86,7 +86,7 @@ fn a_daemon_that_listens_or_does_not() {
     let listen = format!("listen = {socket:?}\ncli_timeout = 5");
     told(&listen).assert("crust_ops", "warn", "there is no ");
     let listener = UnixListener::bind(&socket).unwrap();
-    told(&listen).assert("crust_ops", "pass", "ops.sock is listened on");
+    told(&listen).assert("crust_ops", "pass", "a daemon listens on ");
     drop(listener);
     told(&listen).assert("crust_ops", "warn", "nothing listens on ");
     told("listen = 5").assert("crust_ops", "warn", "/etc/runcrust/crust_ops.toml: line 1");

@@ -113,7 +113,7 @@ fn a_delegate_that_is_not_what_its_name_says() {
     script(&runc, "echo another version 1.0");
     doctor(&node).assert("delegate", "warn", "is another 1.0");
     script(&runc, "echo hello");
-    doctor(&node).assert("delegate", "warn", "answers \"hello\"");
+    doctor(&node).assert("delegate", "warn", "prints \"hello\"");
     for (bytes, words) in programs_that_cannot_run() {
         fs::write(&runc, bytes).unwrap();
         let told = doctor(&node);
@@ -136,7 +136,7 @@ fn a_delegate_that_hangs_is_not_waited_for_and_does_not_stay() {
     node.handler().set_delegate(&runc);
     let seconds = format!("86{}", std::process::id());
     script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
-    doctor(&node).assert("delegate", "warn", "no answer in 3 seconds");
+    doctor(&node).assert("delegate", "warn", "still running after 3 seconds");
     wait_until("its processes' end", WAIT_TIMEOUT, || {
         process::with_command_line(|line| line.contains(&seconds)).is_empty()
     });

@@ -64,7 +64,8 @@ fn a_volume_in_use_by_any_configuration_stops_uninstall() {
     let words = ["uninstall", "all", "--dry-run", "--root", utf8(root)];
     let refused = run(&binary("runcrust"), &words).failure();
     assert!(
-        refused.stderr.contains("runcrust stays") && refused.stderr.contains("volume pv-1"),
+        refused.stderr.contains("runcrust is not uninstalled")
+            && refused.stderr.contains("volume pv-1"),
         "{refused}"
     );
     pod.end([]);

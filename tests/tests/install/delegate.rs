@@ -93,7 +93,7 @@ fn a_delegate_that_cannot_be_run_is_installed_with_a_note() {
         (
             "echo hello",
             &|_, _| {},
-            "is treated as runc, which can't be checked from here: --version: answers \"hello\"",
+            "is treated as runc, which can't be checked from here: --version: prints \"hello\"",
         ),
         (
             "echo kata-runtime version 3",
@@ -117,7 +117,7 @@ fn a_delegate_that_cannot_be_run_is_installed_with_a_note() {
                 let file = "usr/bin/oci-runtime";
                 scene.write(file, &scene.read(file), 0o777);
             },
-            "is treated as runc, and wasn't run to check that: /usr/bin/oci-runtime can be written",
+            "is treated as runc, which wasn't checked by running it: /usr/bin/oci-runtime can be written",
         ),
     ];
     for (script, change, words) in cases {

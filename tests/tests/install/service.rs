@@ -80,7 +80,7 @@ fn a_current_or_stopped_daemon_is_left_alone() {
     let done = scene.installed("install containerd --restart").success();
     assert!(
         done.stdout
-            .contains("containerd.service has already read it"),
+            .contains("containerd.service has already read the configuration"),
         "{done}"
     );
     assert_eq!(calls(&scene), [format!("{SHOW} containerd.service")]);
@@ -129,7 +129,8 @@ fn docker_is_reloaded_once_and_after_a_failed_reload() {
     scene.write("answer", &format!("{reloaded}success\n"), 0o644);
     let done = scene.installed("install docker --restart").success();
     assert!(
-        done.stdout.contains("docker.service has already read it"),
+        done.stdout
+            .contains("docker.service has already read the configuration"),
         "{done}"
     );
     assert_eq!(calls(&scene).len(), 1);

@@ -15,7 +15,7 @@ fn this_node_has_what_volumes_need() {
         "pass  cgroups: v2",
         "pass  hook: /usr/bin/crust-mount-hook",
         "pass  state directory: /run/runcrust",
-        "pass  crust_ops: /run/crust_ops/crust_ops.sock is listened on",
+        "pass  crust_ops: a daemon listens on /run/crust_ops/crust_ops.sock",
     ] {
         let is_told = run.stdout.lines().any(|line| line.starts_with(expected));
         assert!(is_told, "{expected:?} isn't in {run}");
