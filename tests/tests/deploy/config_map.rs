@@ -1,4 +1,4 @@
-//! The `DaemonSet`'s `crust_ops`, with its `ConfigMap` as a kubelet mounts it.
+//! `crust_ops` of the `DaemonSet`, with its `ConfigMap` mounted as kubelet does it.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -13,9 +13,9 @@ use runcrust_tests::{TestDir, binary, wait_until};
 
 use crate::files::{containers, kustomization, pod, read};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The volume of the base's `ConfigMap`, with the files that kustomize puts into it.
+/// Writes the volume of the base's `ConfigMap`, with the files that kustomize puts into it.
 fn volume(dir: &TestDir) -> PathBuf {
     let [map] = kustomization("base/")
         .config_map_generator
@@ -40,7 +40,7 @@ fn crust_ops_starts_with_its_config_map() {
         .find(|it| it.name == "crust-ops");
     let crust_ops = crust_ops.unwrap();
 
-    // A root file system of its own, as far as it counts: what is below /etc and /run is the container's.
+    // Replace the parts of the root file system that matter: /etc and /run are the container's.
     let mut script = String::from(
         "mount -t tmpfs -o mode=755 none /etc\nmount -t tmpfs -o mode=755 none /run\n",
     );
@@ -53,7 +53,7 @@ fn crust_ops_starts_with_its_config_map() {
         let (from, to) = (volume.display(), Path::new(&mount.mount_path));
         let parent = to.parent().unwrap().display();
         let line = match &mount.sub_path {
-            // kubelet binds what the link leads to.
+            // kubelet binds the target of the link.
             Some(sub) => format!(
                 "mkdir -p {parent}\n: > {0}\nmount --bind {from}/{sub} {0}\n",
                 to.display()
@@ -86,7 +86,7 @@ fn crust_ops_starts_with_its_config_map() {
         let _ = child.wait();
         Vec::new()
     });
-    wait_until("crust_ops to listen", PATIENCE, || {
+    wait_until("crust_ops to listen", START_TIMEOUT, || {
         let text = fs::read_to_string(&log).unwrap();
         assert!(!text.contains("crust_ops: "), "{text}");
         UnixStream::connect(&socket).is_ok()

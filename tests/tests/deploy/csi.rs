@@ -1,4 +1,4 @@
-//! The manifests of `crust-csi`, against the program that they run.
+//! The manifests of `crust-csi`, compared with the program that they run.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::os::unix::net::UnixStream;
@@ -27,9 +27,9 @@ use runcrust_tests::{TestDir, binary, flags, wait_until};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::files::{containers, pod, read};
-use crate::manifests::check_whole;
+use crate::manifests::assert_consistent;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 const KUBELET: &str = "/var/lib/kubelet";
 
 fn daemon_set() -> DaemonSet {
@@ -43,10 +43,10 @@ fn classes() -> [StorageClass; 2] {
 fn container(set: &DaemonSet, name: &str) -> Container {
     let mut all = containers(set).into_iter();
     let found = all.find(|container| container.name == name);
-    found.unwrap_or_else(|| panic!("there is no container {name}"))
+    found.unwrap_or_else(|| panic!("no container {name}"))
 }
 
-/// What `--name=value` says.
+/// Returns the value of the argument `--name=value`.
 fn argument(container: &Container, name: &str) -> Option<String> {
     let mut words = container.args.iter().flatten();
     let found = words.find_map(|word| word.strip_prefix(&format!("--{name}=")));
@@ -63,7 +63,7 @@ fn endpoint(set: &DaemonSet) -> PathBuf {
     endpoint.strip_prefix("unix://").unwrap().into()
 }
 
-/// Where a container's mount comes from on the node.
+/// Returns the path on the node that a container's mount is of.
 fn host_path(spec: &PodSpec, mount: &VolumeMount) -> Option<PathBuf> {
     let mut volumes = spec.volumes.iter().flatten();
     let volume = volumes.find(|volume| volume.name == mount.name).unwrap();
@@ -71,9 +71,9 @@ fn host_path(spec: &PodSpec, mount: &VolumeMount) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_daemon_set_of_the_driver_is_whole_in_itself() {
+fn the_daemon_set_of_the_driver_is_consistent() {
     let set = daemon_set();
-    check_whole(&set, "csi/");
+    assert_consistent(&set, "csi/");
     let image = container(&set, "crust-csi").image.unwrap();
     assert!(image.starts_with("localhost/crust-csi:"), "{image}");
     let account: ServiceAccount = read("csi/serviceaccount.yaml");
@@ -82,22 +82,22 @@ fn the_daemon_set_of_the_driver_is_whole_in_itself() {
 }
 
 #[test]
-fn the_driver_has_the_flags_that_it_is_given() {
+fn the_driver_has_the_flags_of_the_daemon_set() {
     let flags = flags::long_options("crust-csi");
     assert!(flags.contains_key("data-dir"), "{flags:?}");
     let driver = container(&daemon_set(), "crust-csi");
     for word in driver.args.unwrap() {
         let name = word.trim_start_matches("--").split('=').next().unwrap();
-        assert!(flags.contains_key(name), "{word}: not among {flags:?}");
+        assert!(flags.contains_key(name), "{word}: not one of {flags:?}");
     }
-    // The name that the scheduler knows the node by.
+    // The node's name for the scheduler.
     let env = driver.env.unwrap().remove(0);
     assert_eq!(env.name, "NODE_NAME");
     let field = env.value_from.unwrap().field_ref.unwrap();
     assert_eq!(field.field_path, "spec.nodeName");
 }
 
-/// kubelet, `crust_ops` and the runtime are told paths as the driver sees them.
+/// The driver passes paths to kubelet, `crust_ops` and the runtime, so it has to see them at the same place.
 #[test]
 fn the_driver_sees_the_node_at_its_own_paths() {
     let set = daemon_set();
@@ -118,9 +118,9 @@ fn the_driver_sees_the_node_at_its_own_paths() {
             )
         })
         .collect();
-    // A rename leads from no mount into another: there is one for target paths and quarantine.
-    let of_kubelet = |path: &&&Path| path.starts_with(KUBELET);
-    assert_eq!(propagation.keys().filter(of_kubelet).count(), 1);
+    // Files are moved from target paths to the quarantine with rename(2), which needs one mount for both.
+    let is_below_kubelet = |path: &&&Path| path.starts_with(KUBELET);
+    assert_eq!(propagation.keys().filter(is_below_kubelet).count(), 1);
     assert_eq!(propagation[Path::new(KUBELET)], Some("Bidirectional"));
     assert_eq!(propagation[Path::new("/dev")], None);
     assert_eq!(propagation[Path::new("/run")], Some("HostToContainer"));
@@ -136,7 +136,7 @@ fn the_driver_sees_the_node_at_its_own_paths() {
 }
 
 #[test]
-fn sidecars_find_the_drivers_socket_and_are_only_root() {
+fn sidecars_find_the_socket_and_have_no_capabilities() {
     let set = daemon_set();
     let endpoint = endpoint(&set);
     let driver: CSIDriver = read("csi/csidriver.yaml");
@@ -184,9 +184,9 @@ fn sidecars_find_the_drivers_socket_and_are_only_root() {
     assert_eq!(argument(&probe, "health-port"), Some(port.to_string()));
 }
 
-/// The driver is root on its node, and needs nothing of the API server.
+/// The driver is root on its node and does not use the API server.
 #[test]
-fn the_provisioner_alone_has_a_token() {
+fn only_the_provisioner_has_a_token() {
     let set = daemon_set();
     assert_eq!(pod(&set).automount_service_account_token, Some(false));
     let with_token = |it: &Container| {
@@ -206,12 +206,12 @@ fn the_provisioner_alone_has_a_token() {
 #[test]
 fn rights_are_given_to_the_drivers_account() {
     let account: ServiceAccount = read("csi/serviceaccount.yaml");
-    let named = account.metadata.name.unwrap();
+    let account_name = account.metadata.name.unwrap();
     let check = |subjects: Option<Vec<k8s_openapi::api::rbac::v1::Subject>>| {
         let [subject] = subjects.unwrap().try_into().unwrap();
         assert_eq!(
             (subject.kind, subject.name),
-            ("ServiceAccount".to_owned(), named.clone())
+            ("ServiceAccount".to_owned(), account_name.clone())
         );
         assert_eq!(subject.namespace, account.metadata.namespace);
     };
@@ -229,10 +229,10 @@ fn rights_are_given_to_the_drivers_account() {
 }
 
 #[test]
-fn growth_adds_a_resizer_and_changes_nothing_else() {
+fn the_expansion_component_only_adds_a_resizer() {
     let base = document(&manifests().join("csi/daemonset.yaml"));
     let set: DaemonSet = parse_strictly(&with_component(base, "expansion")).unwrap();
-    check_whole(&set, "csi/");
+    assert_consistent(&set, "csi/");
     let (before, mut after) = (containers(&daemon_set()), containers(&set));
     let resizer = after.pop().unwrap();
     assert_eq!(after, before);
@@ -246,9 +246,9 @@ fn growth_adds_a_resizer_and_changes_nothing_else() {
     );
 }
 
-/// A handler, a class and a driver, by their names.
+/// The example names a handler, a class and a driver of the other manifests.
 #[test]
-fn the_example_leads_to_all_of_it() {
+fn the_example_refers_to_existing_objects() {
     let set: StatefulSet = read("csi/example/statefulset.yaml");
     let spec = set.spec.unwrap();
     let service: Service = read("csi/example/service.yaml");
@@ -291,7 +291,7 @@ fn both_classes_wait_for_a_pod_and_let_claims_grow() {
     }
 }
 
-/// The driver, with the `DaemonSet`'s arguments, but for where things are.
+/// A driver with the arguments of the `DaemonSet`, except for its paths.
 struct Driver {
     channel: Channel,
     runtime: tokio::runtime::Runtime,
@@ -318,7 +318,7 @@ impl Driver {
             let _ = child.wait();
             Vec::new()
         });
-        wait_until("crust-csi to listen", PATIENCE, || {
+        wait_until("crust-csi to listen", START_TIMEOUT, || {
             UnixStream::connect(&socket).is_ok()
         });
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -348,7 +348,7 @@ impl Driver {
         answer.into_inner().available_capacity
     }
 
-    fn controller_can(&self) -> Vec<ControllerType> {
+    fn controller_capabilities(&self) -> Vec<ControllerType> {
         let mut client = ControllerClient::new(self.channel.clone());
         let request = ControllerGetCapabilitiesRequest {};
         let answer = self
@@ -362,7 +362,7 @@ impl Driver {
         types.collect()
     }
 
-    fn node_can(&self) -> Vec<NodeType> {
+    fn node_capabilities(&self) -> Vec<NodeType> {
         let mut client = NodeClient::new(self.channel.clone());
         let answer = self
             .runtime
@@ -376,17 +376,17 @@ impl Driver {
     }
 }
 
-/// For a class that it doesn't understand the driver has no room.
+/// The driver reports no capacity for a class with unknown parameters.
 #[test]
 fn the_driver_knows_its_classes_parameters() {
     let driver = Driver::start();
     for class in classes() {
         let parameters: HashMap<String, String> = class.parameters.unwrap().into_iter().collect();
-        // csi-provisioner takes its own away.
-        let own = |(key, _): &(&String, &String)| !key.starts_with("csi.storage.k8s.io/");
+        // csi-provisioner removes its own parameters.
+        let is_of_driver = |(key, _): &(&String, &String)| !key.starts_with("csi.storage.k8s.io/");
         let given: HashMap<_, _> = parameters
             .iter()
-            .filter(own)
+            .filter(is_of_driver)
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect();
         assert!(driver.capacity(given.clone()) > 0, "{given:?}");
@@ -399,7 +399,7 @@ fn the_driver_knows_its_classes_parameters() {
 }
 
 #[test]
-fn the_driver_is_as_its_csidriver_says() {
+fn the_driver_matches_its_csidriver_object() {
     let driver = Driver::start();
     let csi_driver: CSIDriver = read("csi/csidriver.yaml");
     let mut identity = IdentityClient::new(driver.channel.clone());
@@ -413,19 +413,22 @@ fn the_driver_is_as_its_csidriver_says() {
     assert!(info.accessible_topology.is_some());
 
     let spec = csi_driver.spec;
-    let controller_can = driver.controller_can();
+    let controller_capabilities = driver.controller_capabilities();
     assert_eq!(spec.attach_required, Some(false));
-    assert!(!controller_can.contains(&ControllerType::PublishUnpublishVolume));
+    assert!(!controller_capabilities.contains(&ControllerType::PublishUnpublishVolume));
     assert_eq!(spec.storage_capacity, Some(true));
-    assert!(controller_can.contains(&ControllerType::GetCapacity));
-    assert!(controller_can.contains(&ControllerType::ExpandVolume));
-    // By which kubelet hands fsGroup on, whatever the policy is.
-    let node_can = driver.node_can();
+    assert!(controller_capabilities.contains(&ControllerType::GetCapacity));
+    assert!(controller_capabilities.contains(&ControllerType::ExpandVolume));
+    // With this capability kubelet passes on the fsGroup, whatever the policy is.
+    let node_capabilities = driver.node_capabilities();
     assert!(
-        node_can.contains(&NodeType::VolumeMountGroup),
-        "{node_can:?}"
+        node_capabilities.contains(&NodeType::VolumeMountGroup),
+        "{node_capabilities:?}"
     );
-    assert!(node_can.contains(&NodeType::DeferFsOps), "{node_can:?}");
+    assert!(
+        node_capabilities.contains(&NodeType::DeferFsOps),
+        "{node_capabilities:?}"
+    );
     let modes = spec.volume_lifecycle_modes.unwrap();
     assert_eq!(modes, ["Persistent"]);
 }

@@ -1,4 +1,4 @@
-//! `kubectl delete --kustomize` deletes what the kustomization has, and with a namespace all that is in it.
+//! `kubectl delete --kustomize` deletes the objects of a kustomization, and everything in its namespaces.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use runcrust_tests::kubernetes::{document, manifests};
 
 use crate::files::kustomization;
 
-/// Those that are applied and deleted each for itself, or added to another one.
+/// The kustomizations that are applied and deleted separately, or added to another one.
 const KUSTOMIZATIONS: [&str; 5] = [
     "base/",
     "csi/",
@@ -15,7 +15,7 @@ const KUSTOMIZATIONS: [&str; 5] = [
     "csi/example/",
 ];
 
-/// An object, as the API server tells it from others.
+/// The identity of an object in the API server.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Object {
     kind: String,
@@ -43,12 +43,12 @@ fn objects(directory: &str) -> Vec<Object> {
 }
 
 #[test]
-fn a_kustomization_is_deleted_without_anything_of_another() {
+fn deleting_a_kustomization_deletes_nothing_of_others() {
     let mut owners: BTreeMap<Object, &str> = BTreeMap::new();
     for directory in KUSTOMIZATIONS {
         for object in objects(directory) {
             let before = owners.insert(object.clone(), directory);
-            assert_eq!(before, None, "{directory} has {object:?} too");
+            assert_eq!(before, None, "{directory} contains {object:?} as well");
         }
     }
     let namespaces: BTreeMap<&str, &str> = owners
@@ -58,11 +58,15 @@ fn a_kustomization_is_deleted_without_anything_of_another() {
         .collect();
     assert_eq!(namespaces.len(), 2, "{namespaces:?}");
     for (object, owner) in &owners {
-        // Without a namespace they are no namespace's, or in that of whoever applies them.
+        // Objects without a namespace are cluster-wide, or in the namespace of the user who applies them.
         let Some(namespace) = &object.namespace else {
             continue;
         };
-        let with = namespaces.get(namespace.as_str());
-        assert_eq!(with, Some(owner), "{object:?} goes with its namespace");
+        let namespace_owner = namespaces.get(namespace.as_str());
+        assert_eq!(
+            namespace_owner,
+            Some(owner),
+            "{object:?} is deleted with its namespace"
+        );
     }
 }

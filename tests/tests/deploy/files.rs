@@ -1,4 +1,4 @@
-//! The files of `deploy/kubernetes`, as their types.
+//! Reads the files of `deploy/kubernetes` as the API's types.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use runcrust_tests::kubernetes::{document, manifests, parse_strictly};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// What a kustomization of ours says; kubectl has no types of its own for it.
+/// The fields that are used in a kustomization. The API has no type for it.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(crate) struct Kustomization {
@@ -37,14 +37,14 @@ pub(crate) struct ConfigMapGenerator {
     pub(crate) files: Vec<PathBuf>,
 }
 
-/// A manifest of ours, as its type.
+/// Reads a manifest as its type.
 #[track_caller]
 pub(crate) fn read<T: DeserializeOwned + Serialize>(name: &str) -> T {
     parse_strictly(&document(&manifests().join(name)))
         .unwrap_or_else(|error| panic!("{name}{error}"))
 }
 
-/// A directory's, with a `/` at its end.
+/// Reads the kustomization of a directory, whose name has to end with a `/`.
 #[track_caller]
 pub(crate) fn kustomization(directory: &str) -> Kustomization {
     let kustomization: Kustomization = read(&format!("{directory}kustomization.yaml"));
@@ -70,8 +70,8 @@ pub(crate) fn containers(set: &DaemonSet) -> Vec<Container> {
 
 const RBAC: &str = "rbac.authorization.k8s.io/v1";
 
-/// By the kind that it says it is.
-pub(crate) fn checked(name: &str) {
+/// Asserts that a manifest is valid for its `apiVersion` and `kind`.
+pub(crate) fn assert_valid(name: &str) {
     let document = document(&manifests().join(name));
     let word = |key: &str| document[key].as_str().unwrap_or_default();
     match (word("apiVersion"), word("kind")) {

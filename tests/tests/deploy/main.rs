@@ -1,4 +1,4 @@
-//! What `deploy/kubernetes` holds: manifests as the API server would take them, which fit each other.
+//! The manifests in `deploy/kubernetes`: the API server would accept them, and they refer to each other correctly.
 
 mod config_map;
 mod csi;

@@ -8,9 +8,9 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::StorageClass;
 use runcrust_tests::kubernetes::{document, manifests, parse_strictly, with_component};
 
-use crate::files::{checked, containers, kustomization, pod, read};
+use crate::files::{assert_valid, containers, kustomization, pod, read};
 
-/// Those with manifests.
+/// The directories with manifests.
 const DIRECTORIES: [&str; 5] = [
     "base/",
     "example/",
@@ -24,16 +24,16 @@ fn daemon_set() -> DaemonSet {
 }
 
 #[test]
-fn every_manifest_is_what_it_says_it_is() {
+fn every_manifest_is_valid_for_its_kind() {
     for directory in DIRECTORIES {
         for resource in kustomization(directory).resources {
-            checked(&format!("{directory}{}", resource.display()));
+            assert_valid(&format!("{directory}{}", resource.display()));
         }
     }
 }
 
 #[test]
-fn a_kustomization_has_all_that_lies_beside_it() {
+fn a_kustomization_lists_all_files_of_its_directory() {
     for directory in DIRECTORIES {
         let kustomization = kustomization(directory);
         let generated = kustomization
@@ -49,17 +49,18 @@ fn a_kustomization_has_all_that_lies_beside_it() {
             .unwrap()
             .map(Result::unwrap);
         let files = entries.filter(|entry| entry.file_type().unwrap().is_file());
-        let there: BTreeSet<PathBuf> = files
+        let existing: BTreeSet<PathBuf> = files
             .map(|entry| PathBuf::from(entry.file_name()))
             .filter(|name| name != Path::new("kustomization.yaml"))
             .collect();
-        assert_eq!(named, there, "{directory}");
+        assert_eq!(named, existing, "{directory}");
     }
 }
 
-/// Labels, namespace and volumes fit, and what is built from this tree has its tag.
+/// Asserts that labels, namespace and volumes of a `DaemonSet` match, and that images built from this tree have its
+/// version as their tag.
 #[track_caller]
-pub(crate) fn check_whole(set: &DaemonSet, directory: &str) {
+pub(crate) fn assert_consistent(set: &DaemonSet, directory: &str) {
     let spec = set.spec.as_ref().unwrap();
     assert_eq!(
         spec.selector.match_labels,
@@ -87,9 +88,9 @@ pub(crate) fn check_whole(set: &DaemonSet, directory: &str) {
 }
 
 #[test]
-fn the_daemon_set_is_whole_in_itself() {
+fn the_daemon_set_is_consistent() {
     let set = daemon_set();
-    check_whole(&set, "base/");
+    assert_consistent(&set, "base/");
     let maps: Vec<String> = pod(&set)
         .volumes
         .iter()
@@ -109,16 +110,16 @@ fn the_daemon_set_is_whole_in_itself() {
     }
 }
 
-/// A class leads to the handler that the `DaemonSet` makes, and the example's pod to all of it.
+/// The class names the handler that the `DaemonSet` installs, and the example's pod names the class.
 #[test]
-fn the_manifests_lead_to_each_other() {
+fn the_manifests_refer_to_each_other() {
     let class: RuntimeClass = read("base/runtimeclass.yaml");
     let handler = format!("--handler={}", class.handler);
     let install = containers(&daemon_set()).remove(0);
     let command = install.command.unwrap();
     let named = command.iter().find(|word| word.starts_with("--handler"));
     assert!(named.is_none_or(|word| *word == handler), "{command:?}");
-    // The default.
+    // The default of --handler.
     assert!(named.is_some() || class.handler == "crust");
 
     let pod: Pod = read("example/pod.yaml");
@@ -137,9 +138,9 @@ fn the_manifests_lead_to_each_other() {
     );
 }
 
-/// What took the node's handler in takes it out again by the same line, beside a daemon that goes on.
+/// The uninstall has the arguments of the install, while the daemon keeps running.
 #[test]
-fn the_way_out_is_the_way_in_reversed() {
+fn the_uninstall_reverses_the_install() {
     let kustomization = kustomization("uninstall/");
     assert_eq!(kustomization.resources, [Path::new("../base")]);
     assert_eq!(
@@ -162,10 +163,9 @@ fn the_way_out_is_the_way_in_reversed() {
     assert_eq!(spec.init_containers, Some(Vec::new()));
 }
 
-/// A missing directory of the node's is made by its container runtime, empty, unless the manifest says that it has to
-/// be there.
+/// The container runtime creates a missing directory of the node, empty, unless the manifest requires it to exist.
 #[test]
-fn every_directory_of_the_node_is_there_or_is_made_on_purpose() {
+fn host_directories_are_required_or_created_on_purpose() {
     for name in ["base/daemonset.yaml", "csi/daemonset.yaml"] {
         let set: DaemonSet = read(name);
         for volume in pod(&set).volumes.iter().flatten() {

@@ -1,4 +1,4 @@
-//! `crustlet`'s document, and the manifests that it leads to.
+//! `docs/crustlet.md`, and the manifests that it refers to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -17,23 +17,23 @@ use runcrust_tests::{
     APP_IMAGE, Run, TestDir, Testbed, binary, flags, holds_within, on_each_delegate,
 };
 
-use crate::{document, lasting, quoted, says, table};
+use crate::{document, matches_shortened, normalized, quoted, table};
 
 const DOCUMENT: &str = "docs/crustlet.md";
 
-/// Those of `deploy/crustlet` that are objects; the policy is none.
+/// The objects in `deploy/crustlet`. The admission policy is not one.
 const MANIFESTS: [&str; 5] = ["runtimeclass", "csidriver", "storageclass", "claim", "pod"];
 
-/// How long what a command shows may take to be so.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// The longest time until a command prints what the document shows.
+const OUTPUT_TIMEOUT: Duration = Duration::from_secs(40);
 
 fn manifest(name: &str) -> String {
     document(&format!("deploy/crustlet/{name}.yaml"))
 }
 
-/// What `crustlet admit` says of pods: what it decided about their volumes.
+/// Returns the decisions about the volumes of pods that `crustlet admit` prints.
 #[track_caller]
-fn decided(dir: &TestDir, policy: &str, pods: &str) -> Vec<String> {
+fn admit_decisions(dir: &TestDir, policy: &str, pods: &str) -> Vec<String> {
     let [policy, pods] = [("policy", policy), ("pods.yaml", pods)].map(|(name, text)| {
         fs::write(dir.join(name), text).unwrap();
         dir.join(name)
@@ -49,42 +49,42 @@ fn decided(dir: &TestDir, policy: &str, pods: &str) -> Vec<String> {
     run.stderr.lines().map(str::to_owned).collect()
 }
 
-/// The YAML that a document shows.
-fn shown(text: &str) -> Vec<&str> {
+/// Returns the YAML blocks of a document.
+fn yaml_blocks(text: &str) -> Vec<&str> {
     let blocks = text.split("```yaml\n").skip(1);
     let blocks = blocks.map(|rest| rest.split("```").next().unwrap());
     blocks.collect()
 }
 
 #[test]
-fn the_flags_of_the_node_agent_are_those_in_its_document() {
-    let mut told = BTreeMap::new();
+fn the_flags_of_the_agent_are_documented() {
+    let mut documented = BTreeMap::new();
     for row in table(&document(DOCUMENT), "| flag |") {
         let name = quoted(&row[0]).remove(0);
         let name = name.strip_prefix("--").unwrap().to_owned();
-        told.insert(name, quoted(&row[1]).into_iter().next());
+        documented.insert(name, quoted(&row[1]).into_iter().next());
     }
-    let mut there = flags::long_options_of("crustlet", &["serve"]);
-    for of_every_command in ["help", "socket"] {
-        there.remove(of_every_command);
+    let mut actual = flags::long_options_of("crustlet", &["serve"]);
+    for common in ["help", "socket"] {
+        actual.remove(common);
     }
-    assert_eq!(told, there);
+    assert_eq!(documented, actual);
 }
 
 #[test]
-fn every_command_and_flag_in_its_document_is_there() {
+fn documented_commands_and_flags_exist() {
     let text = document(DOCUMENT);
     let commands = table(&text, "| command |");
     let commands = commands.iter().map(|row| quoted(&row[0]));
     let commands: Vec<Vec<String>> = commands.collect();
-    // Those of others that are named there.
-    let mut there: BTreeSet<String> = flags::long_options("crust-csi").into_keys().collect();
-    there.extend(["noheadings", "types"].map(str::to_owned));
-    let of_agent = flags::long_options_of("crustlet", &["serve"]);
-    there.extend(of_agent.into_keys());
+    // Flags of other programs that the document mentions.
+    let mut actual: BTreeSet<String> = flags::long_options("crust-csi").into_keys().collect();
+    actual.extend(["noheadings", "types"].map(str::to_owned));
+    let agent_flags = flags::long_options_of("crustlet", &["serve"]);
+    actual.extend(agent_flags.into_keys());
     for quoted in &commands {
         let verb = quoted[0].split(' ').next().unwrap();
-        there.extend(flags::long_options_of("crustlet", &[verb]).into_keys());
+        actual.extend(flags::long_options_of("crustlet", &[verb]).into_keys());
     }
     let words = text.split(|it: char| it.is_whitespace() || "`|,;:()=.".contains(it));
     let named: BTreeSet<&str> = words.filter_map(|word| word.strip_prefix("--")).collect();
@@ -95,7 +95,7 @@ fn every_command_and_flag_in_its_document_is_there() {
         "{named:?}"
     );
     for name in named {
-        assert!(there.contains(name), "there is no --{name}");
+        assert!(actual.contains(name), "no flag --{name}");
     }
     let help = Run::of(Command::new(binary("crustlet")).arg("--help")).success();
     let (_, listed) = help.stdout.split_once("Commands:\n").unwrap();
@@ -109,7 +109,7 @@ fn every_command_and_flag_in_its_document_is_there() {
 }
 
 #[test]
-fn example_manifests_are_valid_but_for_the_keps_field() {
+fn example_manifests_are_valid_except_for_the_keps_field() {
     let document = |name: &str| yaml(&manifest(name));
     parse_strictly::<RuntimeClass>(&document("runtimeclass")).unwrap();
     parse_strictly::<CSIDriver>(&document("csidriver")).unwrap();
@@ -131,40 +131,40 @@ fn example_manifests_are_valid_but_for_the_keps_field() {
     assert_eq!(names.collect::<BTreeSet<_>>(), all);
 }
 
-/// The agent's own parsers read the examples, and they lead to each other.
+/// The agent's own parsers read the examples, which refer to each other.
 #[test]
-fn the_examples_policy_decides_about_the_examples_pod() {
+fn the_example_policy_decides_about_the_example_pod() {
     let dir = TestDir::new();
     let directory = dir.subdir("manifests");
     for name in MANIFESTS.into_iter().filter(|it| *it != "pod") {
         fs::write(directory.join(format!("{name}.yaml")), manifest(name)).unwrap();
     }
-    let told = decided(&dir, &manifest("policy"), &manifest("pod"));
+    let documented = admit_decisions(&dir, &manifest("policy"), &manifest("pod"));
     let expected = [
         "pod default/web: volume data: deferred: set in the pod",
         "pod default/web: volume scratch: deferred: storage class crust-local with runtime class crust",
     ];
-    assert_eq!(told, expected);
+    assert_eq!(documented, expected);
 }
 
 #[test]
-fn what_documents_show_of_manifests_and_policies_is_read() {
+fn manifests_and_policies_in_documents_are_accepted() {
     let dir = TestDir::new();
     let text = document(DOCUMENT);
-    let manifests = shown(&text).join("---\n");
+    let manifests = yaml_blocks(&text).join("---\n");
     let policies = document("docs/defer-policy.md");
-    let [policy] = shown(&policies)[..] else {
+    let [policy] = yaml_blocks(&policies)[..] else {
         panic!("{policies}");
     };
-    let told = decided(&dir, policy, &manifests);
-    assert_eq!(told.len(), 3, "{told:?}");
-    for decision in &told {
+    let documented = admit_decisions(&dir, policy, &manifests);
+    assert_eq!(documented.len(), 3, "{documented:?}");
+    for decision in &documented {
         assert!(
             decision.ends_with(": deferred: set in the pod"),
             "{decision}"
         );
     }
-    // Fields that nobody knows are read over, and these are known.
+    // Unknown fields are ignored. These fields are known, so a wrong value is an error.
     for field in [
         "fsMgmtSocket: run/",
         "allowRuntimeAssistedMount: maybe",
@@ -189,7 +189,7 @@ fn what_documents_show_of_manifests_and_policies_is_read() {
     }
 }
 
-/// Commands of a document's part, each with the lines that it shows.
+/// Returns the commands in a section of a document, each with the lines that are shown as its output.
 fn transcript<'t>(text: &'t str, part: &str) -> Vec<(&'t str, Vec<&'t str>)> {
     let (_, rest) = text.split_once(part).unwrap();
     let (part, _) = rest.split_once("\n## ").unwrap();
@@ -207,8 +207,8 @@ fn transcript<'t>(text: &'t str, part: &str) -> Vec<(&'t str, Vec<&'t str>)> {
     commands
 }
 
-/// What there is for the commands: the manifests, with the names that these tests have, and a `crustlet` that asks
-/// the testbed's agent.
+/// Prepares what the commands need: the manifests, with the names of this testbed, and a `crustlet` that calls the
+/// testbed's agent.
 fn prepare(testbed: &Testbed) {
     let dir = testbed.node.dir();
     let examples = dir.subdir("checkout/deploy/crustlet");
@@ -228,7 +228,7 @@ fn prepare(testbed: &Testbed) {
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// The lines of a command's output, as the document would have them.
+/// Runs a command, and returns the lines of its output with the names of the document.
 fn lines_of(testbed: &Testbed, command: &str) -> Vec<String> {
     let dir = testbed.node.dir();
     let path = std::env::var("PATH").unwrap();
@@ -237,39 +237,39 @@ fn lines_of(testbed: &Testbed, command: &str) -> Vec<String> {
         .args(["-ec", command])
         .current_dir(dir.join("checkout"));
     shell.env("PATH", format!("{}:{path}", dir.join("bin").display()));
-    let run = Run::within(&mut shell, PATIENCE);
-    let run = run.unwrap_or_else(|| panic!("{command} doesn't end"));
+    let run = Run::within(&mut shell, OUTPUT_TIMEOUT);
+    let run = run.unwrap_or_else(|| panic!("{command} does not end"));
     let root = testbed.crustlet.root().to_str().unwrap();
     let text = format!("{}{}", run.stdout, run.stderr).replace(root, "/var/lib/crustlet");
     let text = text
         .replace(DRIVER, "csi.crust.dev")
         .replace(APP_IMAGE, "busybox:1.36");
-    text.lines().map(lasting).collect()
+    text.lines().map(normalized).collect()
 }
 
 on_each_delegate! {
-    fn the_quick_start_is_what_happens(delegate: Delegate) {
+    fn the_quick_start_works_as_shown(delegate: Delegate) {
         let testbed = Testbed::new(delegate);
         prepare(&testbed);
         let text = document(DOCUMENT);
         let commands = transcript(&text, "\n## Quick start\n");
         assert!(commands.len() > 8, "{commands:?}");
-        for (command, shown) in commands {
+        for (command, yaml_blocks) in commands {
             let changes = ["crustlet run", "crustlet delete"].iter().any(|it| command.contains(it));
             let mut missing = Vec::new();
             let mut printed = Vec::new();
             let mut is_shown = || {
                 printed = lines_of(&testbed, command);
                 let is_there = |line: &&&str| {
-                    let line = lasting(line);
-                    printed.iter().any(|printed| says(&line, printed))
+                    let line = normalized(line);
+                    printed.iter().any(|printed| matches_shortened(&line, printed))
                 };
-                missing = shown.iter().filter(|line| !is_there(line)).copied().collect();
+                missing = yaml_blocks.iter().filter(|line| !is_there(line)).copied().collect();
                 missing.is_empty()
             };
-            // What was asked for takes its time; what asks for it is done once.
-            let is_there = if changes { is_shown() } else { holds_within(PATIENCE, is_shown) };
-            assert!(is_there, "{command}: it doesn't say {missing:#?}\n{printed:#?}");
+            // Commands that change something run once. Others are repeated, because a change takes its time.
+            let is_there = if changes { is_shown() } else { holds_within(OUTPUT_TIMEOUT, is_shown) };
+            assert!(is_there, "{command}: {missing:#?} is missing in\n{printed:#?}");
         }
         testbed.crustlet.wait_no_volumes();
     }

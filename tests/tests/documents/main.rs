@@ -1,4 +1,4 @@
-//! What documents show is what there is.
+//! Documents match the programs that they describe.
 
 mod crustlet;
 mod makefile;
@@ -12,22 +12,22 @@ use prost_reflect::DescriptorPool;
 use runcrust_tests::{Run, flags};
 
 fn document(name: &str) -> String {
-    // As the runner has it: the guest's isn't where this was built.
+    // The runner's variable, because in the guest the tests are not where they were built.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     fs::read_to_string(Path::new(&package).join("..").join(name)).unwrap()
 }
 
-/// A line without what differs from run to run: numbers, months and days, and how wide columns are.
-fn lasting(line: &str) -> String {
+/// Returns a line without everything that differs between runs: numbers, months and days, and the width of columns.
+fn normalized(line: &str) -> String {
     const MONTHS: &str = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
     const DAYS: &str = "Mon Tue Wed Thu Fri Sat Sun";
     let words = line.split_whitespace().map(|word| {
-        let mut lasting = String::new();
+        let mut normalized = String::new();
         for character in word.chars() {
             match character {
-                '0'..='9' if lasting.ends_with('0') => {}
-                '0'..='9' => lasting.push('0'),
-                other => lasting.push(other),
+                '0'..='9' if normalized.ends_with('0') => {}
+                '0'..='9' => normalized.push('0'),
+                other => normalized.push(other),
             }
         }
         for (names, name) in [(MONTHS, "month"), (DAYS, "day")] {
@@ -35,13 +35,13 @@ fn lasting(line: &str) -> String {
                 return name.to_owned();
             }
         }
-        lasting
+        normalized
     });
     words.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a line is what another one says with parts left out: `…`.
-fn says(shortened: &str, line: &str) -> bool {
+/// Reports whether `shortened` is `line` with some parts replaced by `…`.
+fn matches_shortened(shortened: &str, line: &str) -> bool {
     let mut rest = line;
     shortened.split('…').all(|part| {
         let found = rest.find(part);
@@ -51,35 +51,35 @@ fn says(shortened: &str, line: &str) -> bool {
 }
 
 #[test]
-fn a_shortened_line_says_what_the_whole_one_does_and_no_other() {
-    assert!(says("pod a…has it", "pod a-b has it"));
-    assert!(!says("has it…pod a", "pod a-b has it"));
-    assert!(!says("pod c", "pod a-b has it"));
-    assert_eq!(lasting("x  12 Nov 22 00:28"), "x 0 month 0 0:0");
+fn a_shortened_line_matches_only_its_whole_line() {
+    assert!(matches_shortened("pod a…has it", "pod a-b has it"));
+    assert!(!matches_shortened("has it…pod a", "pod a-b has it"));
+    assert!(!matches_shortened("pod c", "pod a-b has it"));
+    assert_eq!(normalized("x  12 Nov 22 00:28"), "x 0 month 0 0:0");
 }
 
 #[test]
-fn the_readmes_transcript_is_the_demos() {
+fn the_transcript_in_the_readme_is_that_of_the_demo() {
     let readme = document("README.md");
     let (_, shown) = readme.split_once("long paths shortened:\n\n").unwrap();
     let shown: Vec<String> = shown
         .lines()
         .take_while(|line| line.starts_with("    "))
-        .map(lasting)
+        .map(normalized)
         .collect();
     assert!(shown.len() > 10, "{shown:?}");
     let demo = Run::of(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
-    let mut printed = demo.stdout.lines().map(lasting);
+    let mut printed = demo.stdout.lines().map(normalized);
     for line in shown {
         assert!(
-            printed.any(|printed| says(&line, &printed)),
-            "the demo doesn't say, or not in this place: {line}\n{demo}"
+            printed.any(|printed| matches_shortened(&line, &printed)),
+            "the demo does not print this line, or not in this place: {line}\n{demo}"
         );
     }
 }
 
-/// Where a name in Go's spelling is one of the protocol's: `volume_target_path`, `VolumeTargetPath`.
-fn spelt_in_go(name: &str) -> String {
+/// Returns a field's name in Go: `VolumeTargetPath` for `volume_target_path`.
+fn go_name(name: &str) -> String {
     let parts = name.split('_').map(|part| {
         let (first, rest) = part.split_at(1);
         first.to_uppercase() + rest
@@ -88,7 +88,7 @@ fn spelt_in_go(name: &str) -> String {
 }
 
 #[test]
-fn the_go_example_calls_what_the_protocol_has() {
+fn the_go_example_uses_names_of_the_protocol() {
     let text = document("docs/csi-drivers.md");
     let (_, example) = text.split_once("```go\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
@@ -98,7 +98,7 @@ fn the_go_example_calls_what_the_protocol_has() {
     let mut fields = Vec::new();
     for message in pool.all_messages() {
         known.push(message.name().to_owned());
-        fields.extend(message.fields().map(|field| spelt_in_go(field.name())));
+        fields.extend(message.fields().map(|field| go_name(field.name())));
         for kind in message.child_enums() {
             let values = kind.values();
             known.extend(values.map(|value| format!("{}_{}", message.name(), value.name())));
@@ -131,10 +131,10 @@ fn the_go_example_calls_what_the_protocol_has() {
     );
 }
 
-/// The rows of a document's table whose head begins so, as their cells.
+/// Returns the cells of each row of the table whose head starts with `head`.
 fn table(text: &str, head: &str) -> Vec<Vec<String>> {
     let mut lines = text.lines().skip_while(|line| !line.starts_with(head));
-    assert!(lines.next().is_some(), "there is no table {head}");
+    assert!(lines.next().is_some(), "no table {head}");
     let rows = lines.skip(1).take_while(|line| line.starts_with('|'));
     let cells = rows.map(|row| {
         let cells = row.trim_matches('|').split(" |");
@@ -143,34 +143,34 @@ fn table(text: &str, head: &str) -> Vec<Vec<String>> {
     cells.collect()
 }
 
-/// What stands in backquotes.
+/// Returns the parts of a cell in backquotes.
 fn quoted(cell: &str) -> Vec<String> {
     let parts = cell.split('`').skip(1).step_by(2);
     parts.map(str::to_owned).collect()
 }
 
 #[test]
-fn the_flags_of_the_csi_driver_are_those_in_its_document() {
+fn the_flags_of_the_csi_driver_are_documented() {
     let text = document("docs/crust-csi.md");
     let rows = table(&text, "| flag |");
-    let mut told = BTreeMap::new();
+    let mut documented = BTreeMap::new();
     for row in &rows {
         let name = quoted(&row[0]).remove(0);
         let name = name.trim_start_matches("--").to_owned();
-        told.insert(name, quoted(&row[1]).into_iter().next());
+        documented.insert(name, quoted(&row[1]).into_iter().next());
     }
-    let mut there = flags::long_options("crust-csi");
-    for of_every_program in ["help", "version"] {
-        there.remove(of_every_program);
+    let mut actual = flags::long_options("crust-csi");
+    for common in ["help", "version"] {
+        actual.remove(common);
     }
-    // One is made of what each call says.
-    let made = told.remove("quarantine-dir").flatten();
-    assert!(made.is_some_and(|it| it.starts_with('<')));
-    assert_eq!(there.remove("quarantine-dir"), Some(None));
-    assert_eq!(told, there);
+    // The default of this flag depends on each call.
+    let default = documented.remove("quarantine-dir").flatten();
+    assert!(default.is_some_and(|it| it.starts_with('<')));
+    assert_eq!(actual.remove("quarantine-dir"), Some(None));
+    assert_eq!(documented, actual);
 }
 
-/// The tables of CSI's own numbers, and of those that runcrust gives to what isn't CSI's.
+/// The tables of the field numbers that belong to CSI, and of those that runcrust assigned.
 #[test]
 fn field_numbers_in_the_csi_documents_match_the_proto_file() {
     let pool = DescriptorPool::decode(crust_proto::csi::DESCRIPTORS).unwrap();
@@ -188,14 +188,14 @@ fn field_numbers_in_the_csi_documents_match_the_proto_file() {
             for (name, number) in names.iter().zip(&numbers) {
                 if row[1].starts_with("node") {
                     let value = capabilities.get_value_by_name(name);
-                    let value = value.unwrap_or_else(|| panic!("{path}: there is no {name}"));
+                    let value = value.unwrap_or_else(|| panic!("{path}: no {name}"));
                     assert_eq!(u32::try_from(value.number()), Ok(*number), "{path}: {name}");
                     checked += 1;
                 }
                 for message in quoted(&row[1]) {
                     let mut all = pool.all_messages();
                     let found = all.find(|it| it.name() == message);
-                    let found = found.unwrap_or_else(|| panic!("there is no message {message}"));
+                    let found = found.unwrap_or_else(|| panic!("no message {message}"));
                     let field = found.get_field_by_name(name);
                     let field = field.unwrap_or_else(|| panic!("{message} has no {name}"));
                     assert_eq!(field.number(), *number, "{path}: {message}.{name}");

@@ -5,7 +5,7 @@ use std::process::Command;
 use runcrust_tests::Run;
 
 #[test]
-fn a_delegate_that_a_target_does_not_know_is_refused() {
+fn unknown_delegates_are_refused() {
     let workspace = std::env::var("CARGO_MANIFEST_DIR").unwrap() + "/..";
     for (arguments, is_accepted) in [
         ("engines DELEGATE=youki", true),
@@ -21,7 +21,7 @@ fn a_delegate_that_a_target_does_not_know_is_refused() {
         ("test DELEGATE='runc crun'", false),
     ] {
         let mut make = Command::new("sh");
-        // With TARGET the Makefile doesn't ask rustup for one.
+        // With TARGET the Makefile does not call rustup to find one.
         let command = format!("exec make --dry-run --directory \"$0\" TARGET=any {arguments}");
         make.args(["-c", &command, &workspace]);
         let run = run(make);
@@ -29,7 +29,7 @@ fn a_delegate_that_a_target_does_not_know_is_refused() {
     }
 }
 
-/// Runs make without the variables that `make test` hands on.
+/// Runs make without the variables that `make test` passes on.
 fn run(mut make: Command) -> Run {
     for variable in ["MAKEFLAGS", "MAKELEVEL", "DELEGATE", "RELEASE", "SHORT"] {
         make.env_remove(variable);
@@ -38,7 +38,7 @@ fn run(mut make: Command) -> Run {
 }
 
 #[test]
-fn tests_are_chosen_by_arguments_and_not_by_the_environment() {
+fn the_environment_does_not_select_tests() {
     let workspace = std::env::var("CARGO_MANIFEST_DIR").unwrap() + "/..";
     let filters = |arguments: &[&str]| {
         let mut make = Command::new("make");

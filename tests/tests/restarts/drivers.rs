@@ -1,4 +1,4 @@
-//! Drivers that come late, are replaced, and go.
+//! Drivers that register late, are replaced, and disappear.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
@@ -20,25 +20,25 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
-use crate::scene::{How, Scene, pod_with};
+use crate::scene::{Mounting, Scene, pod_with};
 
-/// In place of the harness's driver: one that nobody has a volume of.
-const NONE: &str = "--csi=none.example=unix:///nowhere/csi.sock";
+/// Replaces the harness's driver by one without volumes.
+const NO_DRIVER: &str = "--csi=none.example=unix:///nowhere/csi.sock";
 
-/// What a driver has beside it to register with kubelet. Dropped, it is gone with its socket.
+/// The registrar of a driver, which registers it with kubelet. Dropping it removes its socket.
 struct Registrar {
     socket: PathBuf,
-    told: mpsc::Receiver<RegistrationStatus>,
+    status: mpsc::Receiver<RegistrationStatus>,
     runtime: Option<Runtime>,
 }
 
-struct Words {
+struct RegistrationService {
     info: PluginInfo,
-    told: mpsc::Sender<RegistrationStatus>,
+    sender: mpsc::Sender<RegistrationStatus>,
 }
 
 #[tonic::async_trait]
-impl Registration for Words {
+impl Registration for RegistrationService {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(self.info.clone()))
     }
@@ -47,13 +47,13 @@ impl Registration for Words {
         &self,
         status: Request<RegistrationStatus>,
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
-        let _ = self.told.send(status.into_inner());
+        let _ = self.sender.send(status.into_inner());
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
 
 impl Registrar {
-    /// Registers the harness's driver, which listens there.
+    /// Registers the harness's driver, which listens at `endpoint`.
     fn start(scene: &Scene, name: &str, endpoint: &Path) -> Self {
         let registry = scene.crustlet.root().join("plugins_registry");
         let mut missing = fs::DirBuilder::new();
@@ -63,7 +63,7 @@ impl Registrar {
             .create(&registry)
             .expect("the registry");
         let socket = registry.join(name);
-        let (told, heard) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let info = PluginInfo {
             r#type: "CSIPlugin".to_owned(),
             name: DRIVER.to_owned(),
@@ -77,32 +77,35 @@ impl Registrar {
         let runtime = runtime.expect("a tokio runtime");
         let listener = {
             let _inside = runtime.enter();
-            // Whoever looks meanwhile finds it listening.
+            // The socket is listening before it gets its name.
             let hidden = registry.join(".new");
             let listener = UnixListener::bind(&hidden).expect("a registrar's socket");
-            fs::rename(&hidden, &socket).expect("it in its place");
+            fs::rename(&hidden, &socket).expect("rename");
             listener
         };
-        let service = RegistrationServer::new(Words { info, told });
+        let service = RegistrationServer::new(RegistrationService { info, sender });
         let serve = Server::builder()
             .add_service(service)
             .serve_with_incoming(UnixListenerStream::new(listener));
         runtime.spawn(serve);
         Self {
             socket,
-            told: heard,
+            status: receiver,
             runtime: Some(runtime),
         }
     }
 
     fn inode(&self) -> u64 {
-        fs::metadata(&self.socket).expect("its socket").ino()
+        fs::metadata(&self.socket).expect("the socket").ino()
     }
 
-    /// Waits until it is told that the driver is registered.
+    /// Waits for the notification that the driver is registered.
     #[track_caller]
     fn wait_registered(&self) {
-        let status = self.told.recv_timeout(WAIT_TIMEOUT).expect("it is told");
+        let status = self
+            .status
+            .recv_timeout(WAIT_TIMEOUT)
+            .expect("a notification");
         assert!(status.plugin_registered, "{}", status.error);
     }
 }
@@ -117,10 +120,10 @@ impl Drop for Registrar {
 }
 
 on_each_delegate! {
-    fn volumes_of_a_driver_that_comes_late_are_taken_back_then(delegate: Delegate) {
+    fn volumes_are_removed_once_a_late_driver_registers(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (one, two) = (scene.claim("one"), scene.claim("two"));
-        let pods = [pod_with("deferred", &one, How::Deferred), pod_with("plain", &two, How::Plain)];
+        let pods = [pod_with("deferred", &one, Mounting::Deferred), pod_with("plain", &two, Mounting::Plain)];
         for pod in &pods {
             scene.run(pod);
         }
@@ -129,14 +132,14 @@ on_each_delegate! {
             scene.crustlet.remove(pod.name());
         }
         scene.clear_requests();
-        scene.start(&[NONE]);
+        scene.start(&[NO_DRIVER]);
         for storage in [&one, &two] {
             scene.crustlet.wait_volume(&storage.volume.id, "held", |volume| {
                 let message = &volume["status"]["mounts"][0]["message"];
                 message.as_str().is_some_and(|it| it.contains("not found in the list of registered CSI drivers"))
             });
         }
-        // What tells that they were there stays with them.
+        // The records of the pods stay as long as their volumes.
         for pod in &pods {
             assert_eq!(scene.sandboxes(pod), Vec::<String>::new());
             assert!(scene.crustlet.has("pod", pod.name()));
@@ -147,30 +150,30 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&one, &two]);
     }
 
-    fn a_driver_is_registered_replaced_and_gone(delegate: Delegate) {
+    fn a_driver_is_registered_replaced_and_removed(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
         scene.crustlet.kill();
-        scene.start(&[NONE]);
-        let pod = pod_with("web", &storage, How::Deferred);
+        scene.start(&[NO_DRIVER]);
+        let pod = pod_with("web", &storage, Mounting::Deferred);
         scene.apply_pod(&pod);
         scene.crustlet.wait_event_containing("pod/web", "FailedMount", DRIVER);
         let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
         first.wait_registered();
-        scene.wait_runs(&pod);
+        scene.wait_running(&pod);
 
-        // Another one takes its place under the pod: by the same socket's name, at another socket of its own.
+        // Another driver replaces it while the pod runs: its registrar has the same socket, but its endpoint differs.
         drop(first);
         let second = Registrar::start(&scene, "a.sock", scene.csi.socket());
         second.wait_registered();
         scene.clear_requests();
         scene.end(&pod);
         scene.assert_nothing_left(&[&storage]);
-        assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the second was asked");
+        assert_eq!(scene.relay.steps(), Vec::<&str>::new(), "the second driver was called");
 
-        // It stays known to the next crustlet, and isn't when its socket is gone.
+        // The next crustlet finds the registered driver, until its socket is removed.
         scene.crustlet.kill();
-        scene.start(&[NONE]);
+        scene.start(&[NO_DRIVER]);
         second.wait_registered();
         scene.run(&pod);
         drop(second);
@@ -182,16 +185,16 @@ on_each_delegate! {
         let third = Registrar::start(&scene, "b.sock", scene.relay.socket());
         third.wait_registered();
         scene.assert_nothing_left(&[&storage]);
-        scene.assert_unpublished(How::Deferred);
+        scene.assert_unpublished(Mounting::Deferred);
     }
     fn a_driver_replaced_at_the_same_inode_registers(delegate: Delegate) {
         let scene = Scene::new(delegate);
         scene.crustlet.kill();
         let registry = scene.crustlet.root().join("plugins_registry");
-        // Nobody but this test takes inodes there.
+        // Only this test allocates inodes on this file system.
         let disk = LoopDevice::ext4(scene.node.dir(), 8);
         mount(disk.path(), &registry, disk.fstype());
-        scene.start(&[NONE]);
+        scene.start(&[NO_DRIVER]);
         let first = Registrar::start(&scene, "a.sock", scene.relay.socket());
         first.wait_registered();
         let inode = first.inode();

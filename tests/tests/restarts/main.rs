@@ -1,12 +1,12 @@
-//! `crustlet` killed and started anew (KEP-3756): at each call to a driver or to the container runtime, with what
-//! can't be told on the disk, with manifests, drivers and a runtime that come late.
+//! `crustlet` is killed and started again (KEP-3756): at each call to a driver or to the container runtime, with records
+//! on the disk that are damaged, and with manifests, drivers and a runtime that become available late.
 
-mod again;
+mod crash_case;
+mod delayed_sources;
 mod drivers;
-mod late;
-mod life;
 mod moments;
 mod old_order;
 mod reconstruction;
-mod row;
+mod recreated_pods;
+mod running_pods;
 mod scene;

@@ -1,8 +1,8 @@
-//! At which calls crustlet is killed: each of those that change a volume or a pod, before whoever is asked hears of it,
-//! and when it is done and nobody was told.
+//! crustlet is killed at each call that changes a volume or a pod: before the call arrives, and after it was carried out
+//! but before the answer arrives.
 //!
-//! All of it is `make torture`'s. Otherwise each moment is tried once: with which delegate, fate and volume changes
-//! from day to day.
+//! `make torture` runs all combinations. Otherwise each moment is tested once, with another delegate, fate and kind of
+//! volume every day.
 
 use std::time::Instant;
 
@@ -11,111 +11,111 @@ use runcrust_tests::manifests::{RuntimeClass, StorageClass};
 use runcrust_tests::random::seed;
 use runcrust_tests::{Delegate, on_each_delegate};
 
-use crate::row::{Call, Fate, Row};
-use crate::scene::{How, Scene, Storage, TOLD};
+use crate::crash_case::{CrashCase, Fate, HeldCall};
+use crate::scene::{ASSISTED, Mounting, Scene, Storage};
 
 const FATES: [Fate; 3] = [Fate::Kept, Fate::Deleted, Fate::Forced];
 
-/// What is tried of these calls with this delegate.
-fn rows(delegate: Delegate, calls: &[Call], hows: &[How]) -> Vec<Row> {
-    let mut rows = Vec::new();
+/// Returns the cases of these calls for a delegate: all of them, or those of the day.
+fn cases(delegate: Delegate, calls: &[HeldCall], mountings: &[Mounting]) -> Vec<CrashCase> {
+    let mut cases = Vec::new();
     let seed = usize::try_from(seed()).expect("a number of days");
     let moments = calls
         .iter()
         .flat_map(|call| [Moment::Before, Moment::After].map(|moment| (*call, moment)));
     for (at, (call, moment)) in moments.enumerate() {
         let turn = seed + at;
-        // The other delegate has it when all fates and volumes have had their day.
-        let is_ours =
-            (turn / (FATES.len() * hows.len()) + at) % 2 == usize::from(delegate == Delegate::Crun);
+        // After all fates and kinds of volumes it is the other delegate's turn.
+        let is_ours = (turn / (FATES.len() * mountings.len()) + at) % 2
+            == usize::from(delegate == Delegate::Crun);
         for (which, fate) in FATES.into_iter().enumerate() {
-            for (nth, how) in hows.iter().copied().enumerate() {
+            for (nth, mounting) in mountings.iter().copied().enumerate() {
                 let is_chosen =
-                    turn % FATES.len() == which && (turn / FATES.len()) % hows.len() == nth;
-                if is_all() || is_ours && is_chosen {
-                    rows.push(Row {
+                    turn % FATES.len() == which && (turn / FATES.len()) % mountings.len() == nth;
+                if is_torture() || is_ours && is_chosen {
+                    cases.push(CrashCase {
                         call,
                         moment,
                         fate,
-                        how,
+                        mounting,
                     });
                 }
             }
         }
     }
-    rows
+    cases
 }
 
-fn try_each(delegate: Delegate, calls: &[Call]) {
+fn check_each(delegate: Delegate, calls: &[HeldCall]) {
     let scene = Scene::new(delegate);
     let storage = scene.claim("data");
-    let rows = rows(delegate, calls, &[How::Deferred, How::Plain]);
-    try_rows(&scene, &storage, &rows);
+    let cases = cases(delegate, calls, &[Mounting::Deferred, Mounting::Plain]);
+    check_cases(&scene, &storage, &cases);
 }
 
-fn try_rows(scene: &Scene, storage: &Storage, rows: &[Row]) {
-    for (at, row) in rows.iter().enumerate() {
-        println!("{row}");
-        let begun = Instant::now();
+fn check_cases(scene: &Scene, storage: &Storage, cases: &[CrashCase]) {
+    for (at, case) in cases.iter().enumerate() {
+        println!("{case}");
+        let start_count = Instant::now();
         let name = |what: &str| format!("{what}-{at}");
-        row.check(scene, storage, &name("killed"));
-        let (is_even, is_all) = (at % 2 == 0, is_all());
-        if is_even || is_all {
-            row.check_unkilled(scene, storage, &name("on"));
+        case.check_killed_at(scene, storage, &name("killed"));
+        let (is_even, is_torture) = (at % 2 == 0, is_torture());
+        if is_even || is_torture {
+            case.check_delayed(scene, storage, &name("delayed"));
         }
-        if row.is_the_runtimes() && (!is_even || is_all) {
-            row.check_midst(scene, storage, &name("midst"));
+        if case.is_runtime_call() && (!is_even || is_torture) {
+            case.check_killed_during(scene, storage, &name("during"));
         }
-        println!("  {:?}", begun.elapsed());
+        println!("  {:?}", start_count.elapsed());
     }
 }
 
-fn is_all() -> bool {
+fn is_torture() -> bool {
     std::env::var_os("RUNCRUST_TORTURE").is_some()
 }
 
 on_each_delegate! {
-    fn a_volume_on_its_way_to_a_pod(delegate: Delegate) {
-        try_each(delegate, &[Call::NodeStageVolume, Call::NodePublishVolume]);
+    fn while_a_volume_is_mounted(delegate: Delegate) {
+        check_each(delegate, &[HeldCall::NodeStageVolume, HeldCall::NodePublishVolume]);
     }
 
-    fn a_pod_that_begins(delegate: Delegate) {
-        try_each(delegate, &[
-            Call::Runtime("RunPodSandbox"),
-            Call::Runtime("CreateContainer"),
-            Call::Runtime("StartContainer"),
+    fn while_a_pod_starts(delegate: Delegate) {
+        check_each(delegate, &[
+            HeldCall::Runtime("RunPodSandbox"),
+            HeldCall::Runtime("CreateContainer"),
+            HeldCall::Runtime("StartContainer"),
         ]);
     }
 
-    fn a_pod_that_is_stopped(delegate: Delegate) {
-        try_each(delegate, &[Call::Runtime("StopContainer"), Call::Runtime("StopPodSandbox")]);
+    fn while_a_pod_is_stopped(delegate: Delegate) {
+        check_each(delegate, &[HeldCall::Runtime("StopContainer"), HeldCall::Runtime("StopPodSandbox")]);
     }
 
-    fn a_volume_on_its_way_back(delegate: Delegate) {
-        try_each(delegate, &[Call::NodeUnpublishVolume, Call::NodeUnstageVolume]);
+    fn while_a_volume_is_unmounted(delegate: Delegate) {
+        check_each(delegate, &[HeldCall::NodeUnpublishVolume, HeldCall::NodeUnstageVolume]);
     }
 
-    fn a_pod_that_is_removed(delegate: Delegate) {
-        try_each(delegate, &[Call::Runtime("RemoveContainer"), Call::Runtime("RemovePodSandbox")]);
+    fn while_a_pod_is_removed(delegate: Delegate) {
+        check_each(delegate, &[HeldCall::Runtime("RemoveContainer"), HeldCall::Runtime("RemovePodSandbox")]);
     }
 
-    /// The runtime handler is told of them after the sandbox is there.
-    fn volumes_that_the_runtime_is_told_of(delegate: Delegate) {
+    /// These volumes are published to the runtime after the sandbox has been created.
+    fn with_volumes_that_are_published_to_the_runtime(delegate: Delegate) {
         let scene = Scene::with(delegate, "sandbox = \"always\"", &[]);
         let socket = scene.ops.crust_socket().to_owned();
         scene.apply("classes", &[
-            &StorageClass::new(TOLD).allow_runtime_assisted_mount(true),
-            &RuntimeClass::new(TOLD, "crust").fs_mgmt_socket(&socket),
+            &StorageClass::new(ASSISTED).allow_runtime_assisted_mount(true),
+            &RuntimeClass::new(ASSISTED, "crust").fs_mgmt_socket(&socket),
         ]);
-        let storage = scene.claim_of("data", |volume| volume.class(TOLD));
+        let storage = scene.claim_with("data", |volume| volume.class(ASSISTED));
         let calls = [
-            Call::NodePublishVolume,
-            Call::Runtime("RunPodSandbox"),
-            Call::Runtime("CreateContainer"),
-            Call::Runtime("StartContainer"),
-            Call::Runtime("StopPodSandbox"),
-            Call::NodeUnpublishVolume,
+            HeldCall::NodePublishVolume,
+            HeldCall::Runtime("RunPodSandbox"),
+            HeldCall::Runtime("CreateContainer"),
+            HeldCall::Runtime("StartContainer"),
+            HeldCall::Runtime("StopPodSandbox"),
+            HeldCall::NodeUnpublishVolume,
         ];
-        try_rows(&scene, &storage, &rows(delegate, &calls, &[How::Told]));
+        check_cases(&scene, &storage, &cases(delegate, &calls, &[Mounting::Assisted]));
     }
 }

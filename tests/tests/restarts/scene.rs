@@ -1,4 +1,4 @@
-//! What these tests begin with: a testbed whose crustlet hears from the container runtime by a relay, too.
+//! The fixture of this suite: a testbed with a second relay, between crustlet and the container runtime.
 
 use std::fmt;
 use std::ops::Deref;
@@ -10,14 +10,14 @@ use runcrust_tests::gc::gc;
 use runcrust_tests::manifests::{Pod, Volume};
 use runcrust_tests::{Containerd, Crustlet, Csi, Delegate, Node, Ops, Runtime, Testbed};
 
-/// The classes of who is told by crustlet.
-pub(crate) const TOLD: &str = "told";
+/// The name of the classes with runtime-assisted mounts (KEP-2857's earlier draft).
+pub(crate) const ASSISTED: &str = "assisted";
 
-/// A testbed between two relays, where root alone can change anything.
+/// A testbed with two relays, on a node that only root can change.
 #[derive(Debug)]
 pub(crate) struct Scene {
     testbed: Testbed,
-    /// Before containerd.
+    /// The relay in front of containerd.
     pub(crate) runtime: CriRelay,
 }
 
@@ -29,39 +29,39 @@ impl Deref for Scene {
     }
 }
 
-/// Who mounts a pod's volume.
+/// How a pod's volume is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum How {
-    /// The runtime, which the driver tells (`defer_fs_ops`).
+pub(crate) enum Mounting {
+    /// By the runtime, from the driver's metadata (`defer_fs_ops`).
     Deferred,
-    /// The driver.
+    /// By the driver.
     Plain,
-    /// The runtime, which crustlet tells once the sandbox is there (KEP-2857's earlier draft).
-    Told,
+    /// By the runtime, to which crustlet publishes it once the sandbox exists (KEP-2857's earlier draft).
+    Assisted,
 }
 
-impl fmt::Display for How {
+impl fmt::Display for Mounting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Deferred => "deferred",
             Self::Plain => "plain",
-            Self::Told => "told",
+            Self::Assisted => "assisted",
         })
     }
 }
 
-/// A volume of the driver's, and the claim that it is bound to.
+/// A volume of the driver, and the claim that it is bound to.
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) volume: CsiVolume,
-    /// Its `PersistentVolume`'s name, which its directories have.
+    /// The name of the `PersistentVolume`, which is also that of its directories.
     pub(crate) pv: String,
     pub(crate) claim: String,
 }
 
-/// How often things happened since crustlet was started.
+/// crustlet's counters since its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Counted {
+pub(crate) struct Counters {
     pub(crate) reconstructed: u64,
     pub(crate) not_reconstructed: u64,
     pub(crate) cleaned: u64,
@@ -76,7 +76,7 @@ impl Scene {
         Self::with(delegate, "", &[])
     }
 
-    /// With lines of runcrust's configuration, and arguments of crustlet's.
+    /// Starts a testbed with further lines of runcrust's configuration and arguments of crustlet.
     #[track_caller]
     pub(crate) fn with(delegate: Delegate, runcrust: &str, arguments: &[&str]) -> Self {
         let node = Node::root_only(delegate, runcrust);
@@ -104,40 +104,40 @@ impl Scene {
         Self { testbed, runtime }
     }
 
-    /// Starts crustlet, killed before, with further arguments.
+    /// Starts crustlet again with further arguments, and waits until it answers.
     #[track_caller]
     pub(crate) fn start(&self, arguments: &[&str]) {
         self.crustlet.spawn(self.crustlet.command(arguments));
-        // Whoever answers serves metrics, too.
+        // An agent that answers also serves metrics.
         let _ = self.crustlet.all("pods");
     }
 
-    /// SIGKILL, and another one.
+    /// Kills crustlet with SIGKILL, and starts it again.
     #[track_caller]
     pub(crate) fn restart(&self) {
         self.crustlet.kill();
         self.start(&[]);
     }
 
-    /// Forgets what drivers and the runtime were asked.
+    /// Clears the requests that the relays have recorded.
     pub(crate) fn clear_requests(&self) {
         self.relay.clear_requests();
         self.runtime.clear_requests();
     }
 
-    /// Waits until the runtime was asked once more what there is, and the answer was heard: it isn't asked again
-    /// before. What crustlet would do about it, it has begun by then.
+    /// Waits until crustlet has listed the runtime's sandboxes once more and has received the answer, which it does before it
+    /// lists them again. By then it has started whatever it does about them.
     #[track_caller]
-    pub(crate) fn wait_look(&self) {
+    pub(crate) fn wait_for_relist(&self) {
         let before = self.runtime.count("ListPodSandbox");
-        self.crustlet.wait("crustlet to look", || {
+        self.crustlet.wait("crustlet to list the sandboxes", || {
             self.runtime.count("ListPodSandbox") >= before + 2
         });
     }
 
-    /// Nothing was asked for that takes back a volume or a pod.
+    /// Asserts that no call was made that removes a volume or a pod.
     #[track_caller]
-    pub(crate) fn assert_nothing_taken_back(&self) {
+    pub(crate) fn assert_nothing_removed(&self) {
         let is_end = |call: &str| call.starts_with("NodeUn");
         let steps = self.relay.steps();
         assert!(!steps.iter().any(|it| is_end(it)), "{steps:?}");
@@ -146,11 +146,11 @@ impl Scene {
         assert!(!steps.iter().any(|it| is_end(it)), "{steps:?}");
     }
 
-    /// Waits until a pod's volume is measured: it is known to be there.
+    /// Waits until the volumes have statistics, which means that crustlet knows that they are mounted.
     #[track_caller]
-    pub(crate) fn wait_measured(&self, storages: &[&Storage]) {
+    pub(crate) fn wait_for_stats(&self, storages: &[&Storage]) {
         let name = "kubelet_volume_stats_capacity_bytes";
-        self.crustlet.wait("volumes to be measured", || {
+        self.crustlet.wait("statistics of the volumes", || {
             let metrics = self.crustlet.metrics();
             storages.iter().all(|it| {
                 let labels = [("persistentvolumeclaim", it.claim.as_str())];
@@ -159,15 +159,15 @@ impl Scene {
         });
     }
 
-    /// What was counted.
+    /// Reads the counters from crustlet's metrics.
     #[track_caller]
-    pub(crate) fn counted(&self) -> Counted {
+    pub(crate) fn counters(&self) -> Counters {
         let metrics = self.crustlet.metrics();
         let count = |name: &str| {
             let text = metrics.count(name, &[]).to_string();
             text.parse().unwrap_or_else(|_| panic!("{name} {text}"))
         };
-        Counted {
+        Counters {
             reconstructed: count("reconstruct_volume_operations_total"),
             not_reconstructed: count("reconstruct_volume_operations_errors_total"),
             cleaned: count("force_cleaned_failed_volume_operations_total"),
@@ -176,18 +176,22 @@ impl Scene {
         }
     }
 
-    /// A claim by this name, of a volume with an ext4.
+    /// Creates a claim with this name, bound to a volume with an ext4.
     #[track_caller]
     pub(crate) fn claim(&self, name: &str) -> Storage {
-        self.claim_of(name, |volume| volume)
+        self.claim_with(name, |volume| volume)
     }
 
-    /// The same with what else its `PersistentVolume` says.
+    /// Like [`Self::claim`]. `customize` changes the `PersistentVolume`.
     #[track_caller]
-    pub(crate) fn claim_of(&self, name: &str, say: impl FnOnce(Volume) -> Volume) -> Storage {
+    pub(crate) fn claim_with(
+        &self,
+        name: &str,
+        customize: impl FnOnce(Volume) -> Volume,
+    ) -> Storage {
         let volume = self.volume(name, filesystem("ext4"));
         let pv = format!("pv-{name}");
-        let object = say(Volume::new(&pv, &volume));
+        let object = customize(Volume::new(&pv, &volume));
         self.apply(&pv, &[&object, &object.claim(name)]);
         Storage {
             volume,
@@ -196,7 +200,7 @@ impl Scene {
         }
     }
 
-    /// Writes into a pod's manifest that it is to end.
+    /// Writes a deletion timestamp into a pod's manifest.
     pub(crate) fn delete(&self, pod: &Pod) {
         let text = pod.to_string();
         let head = format!("metadata:\n  name: {}\n", pod.name());
@@ -209,10 +213,9 @@ impl Scene {
         self.crustlet.write(pod.name(), &deleted);
     }
 
-    /// Waits until a pod has a container that runs, which its phase doesn't tell; all there is of it is one sandbox
-    /// then.
+    /// Waits until a pod's container runs, which its phase does not show. Asserts that the pod has one sandbox.
     #[track_caller]
-    pub(crate) fn wait_runs(&self, pod: &Pod) {
+    pub(crate) fn wait_running(&self, pod: &Pod) {
         self.crustlet.wait_pod(pod.name(), "Running");
         self.crustlet.wait("a container to run", || {
             let pod = self.crustlet.pod(pod.name());
@@ -222,33 +225,37 @@ impl Scene {
         assert_eq!(sandboxes.len(), 1, "{sandboxes:?}");
     }
 
-    /// A pod's volume is where it has to be.
+    /// Asserts that a pod's volume is mounted where it has to be, and only there.
     #[track_caller]
-    pub(crate) fn assert_there(&self, pod: &Pod, storage: &Storage, how: How) {
+    pub(crate) fn assert_mounted(&self, pod: &Pod, storage: &Storage, mounting: Mounting) {
         let Storage { pv, volume, .. } = storage;
-        match how {
-            How::Deferred => self.assert_deferred(pod, pv, volume),
-            How::Plain => self.assert_plain(pod, pv, volume),
-            How::Told => self.assert_not_on_the_host(pod, pv, volume),
+        match mounting {
+            Mounting::Deferred => self.assert_deferred(pod, pv, volume),
+            Mounting::Plain => self.assert_plain(pod, pv, volume),
+            Mounting::Assisted => self.assert_not_on_the_host(pod, pv, volume),
         }
     }
 
-    /// How often a pod's container has begun, as its volume says.
+    /// Returns how often a pod's container has started, from the file that it writes to its volume.
     #[track_caller]
-    pub(crate) fn begun(&self, pod: &Pod) -> usize {
+    pub(crate) fn start_count(&self, pod: &Pod) -> usize {
         let file = format!("/data/begun-by-{}", pod.name());
         self.sh(pod, &format!("cat {file}")).lines().count()
     }
 
-    /// Each `NodeUnpublishVolume` was as the publication was.
+    /// Asserts that each `NodeUnpublishVolume` had the `defer_fs_ops` of the publish.
     #[track_caller]
-    pub(crate) fn assert_unpublished(&self, how: How) {
+    pub(crate) fn assert_unpublished(&self, mounting: Mounting) {
         for request in self.relay.requests::<NodeUnpublishVolumeRequest>() {
-            assert_eq!(request.defer_fs_ops, how == How::Deferred, "{request:?}");
+            assert_eq!(
+                request.defer_fs_ops,
+                mounting == Mounting::Deferred,
+                "{request:?}"
+            );
         }
     }
 
-    /// Nothing is left of any pod, nor of volumes on the node.
+    /// Waits until nothing is left of any pod, and asserts that nothing is left of volumes on the node.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self, all: &[&Storage]) {
         self.crustlet.wait_no_volumes();
@@ -261,17 +268,16 @@ impl Scene {
     }
 }
 
-/// A pod with a claim's volume at `/data`. Its container writes a line there whenever it begins, and
-/// ends when it is told to.
-pub(crate) fn pod_with(name: &str, storage: &Storage, how: How) -> Pod {
+/// A pod with the volume of a claim at `/data`. Its container writes a line there whenever it starts, and ends on SIGTERM.
+pub(crate) fn pod_with(name: &str, storage: &Storage, mounting: Mounting) -> Pod {
     let claim = &storage.claim;
     let pod = Pod::new(name).script(&format!(
         "trap 'exit 0' TERM; echo begun >> /data/begun-by-{name}; sync; sleep 1000000 & wait"
     ));
-    let pod = match how {
-        How::Deferred => pod.deferred(claim),
-        How::Plain => pod.claim(claim),
-        How::Told => pod.class(TOLD).claim(claim),
+    let pod = match mounting {
+        Mounting::Deferred => pod.deferred(claim),
+        Mounting::Plain => pod.claim(claim),
+        Mounting::Assisted => pod.class(ASSISTED).claim(claim),
     };
     pod.mount(claim, "/data")
 }

@@ -1,33 +1,33 @@
-//! Who is killed, and how often that was.
+//! The processes that are killed, and a tally of the kills.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::Add;
 
-/// Whom a pod's life is disturbed by.
+/// The process that is killed during a pod's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kill {
-    Nobody,
-    /// runcrust, at some step of a create.
+    None,
+    /// runcrust, at a random step of a create.
     Runcrust,
-    /// The hook, at some step of a create.
+    /// The hook, at a random step of a create.
     Hook,
-    /// The delegate, at some moment of a create.
+    /// The delegate, at a random time during a create.
     Delegate,
-    /// The hook that releases, at some step of it.
+    /// The hook that releases a volume, at a random step.
     Release,
     /// A container that writes.
     App,
     /// The sandbox of containers that write.
     Sandbox,
-    /// All of them at once.
+    /// The sandbox and its containers at once.
     Pod,
 }
 
-/// Some pods live retry_lost_race.
+/// The kinds to choose from. Some pods run undisturbed.
 pub(crate) const KILLS: [Kill; 9] = [
-    Kill::Nobody,
-    Kill::Nobody,
+    Kill::None,
+    Kill::None,
     Kill::Runcrust,
     Kill::Hook,
     Kill::Delegate,
@@ -37,11 +37,11 @@ pub(crate) const KILLS: [Kill; 9] = [
     Kill::Pod,
 ];
 
-/// How often each was.
+/// How often each kind of kill happened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     by_kind: [usize; Kill::Pod as usize + 1],
-    /// Creates that were refused and tried again, as kubelet does.
+    /// Creates that were refused and repeated, as kubelet does.
     pub(crate) refused: usize,
 }
 
@@ -50,7 +50,7 @@ impl Tally {
         self.by_kind[kill as usize] += 1;
     }
 
-    /// How many kills there were.
+    /// Returns the number of kills.
     pub(crate) fn killed(&self) -> usize {
         self.by_kind[Kill::Runcrust as usize..].iter().sum()
     }
@@ -81,6 +81,6 @@ impl fmt::Display for Tally {
             let times = self.by_kind[*kill as usize];
             write!(formatter, " {kill:?} {times}")?;
         }
-        write!(formatter, "; creates tried again: {}", self.refused)
+        write!(formatter, "; repeated creates: {}", self.refused)
     }
 }

@@ -1,4 +1,4 @@
-//! Pods one after the other, with the same two volumes.
+//! A lane: pods that run one after the other with the same two volumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,35 +10,35 @@ use runcrust_tests::random::Random;
 use runcrust_tests::volume::fsck;
 use runcrust_tests::{LoopDevice, holds_within};
 
-use crate::ground::Ground;
 use crate::kills::Tally;
-use crate::life::Life;
+use crate::life::PodLife;
+use crate::node::SoakNode;
 
-/// kubelet unpublishes again and again; what is killed under load may take its time.
-const UNSTAGED: Duration = Duration::from_secs(60);
+/// How long an unstage is repeated, as kubelet does. Under load a killed process may take long to end.
+const UNSTAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A volume, and how many lines each app has on it at least.
+/// A volume, and the least number of lines that each app has written to it.
 pub(crate) struct Volume {
     pub(crate) device: LoopDevice,
     pub(crate) written: [u64; 2],
 }
 
-/// Where pods live one after the other.
+/// Runs pods one after the other.
 pub(crate) struct Lane<'a> {
-    pub(crate) ground: &'a Ground,
+    pub(crate) soak_node: &'a SoakNode,
     pub(crate) volumes: [Volume; 2],
     pub(crate) random: Random,
     pub(crate) tally: Tally,
 }
 
 impl<'a> Lane<'a> {
-    pub(crate) fn new(ground: &'a Ground, random: Random) -> Self {
+    pub(crate) fn new(soak_node: &'a SoakNode, random: Random) -> Self {
         let volumes = ["ext4", "xfs"].map(|fstype| Volume {
-            device: ground.node.formatted(fstype),
+            device: soak_node.node.formatted(fstype),
             written: [0; 2],
         });
         Self {
-            ground,
+            soak_node,
             volumes,
             random,
             tally: Tally::default(),
@@ -49,28 +49,28 @@ impl<'a> Lane<'a> {
         self.tally
     }
 
-    /// One pod lives.
+    /// Runs one pod.
     pub(crate) fn live(&mut self) {
-        let uid = self.ground.uid();
+        let uid = self.soak_node.uid();
         let targets = self.stage(&uid);
-        Life::new(self, &uid, &targets).live();
+        PodLife::new(self, &uid, &targets).live();
         for target in &targets {
             self.unstage(target);
-            // As kubelet does after it has unpublished; what a workload wrote there by mistake stays.
-            fs::remove_dir(target).expect("nothing was written to the host");
+            // kubelet removes the directory after the unpublish. It must be empty: nothing was written to the host's disk.
+            fs::remove_dir(target).expect("an empty target");
         }
         let pod = self
-            .ground
+            .soak_node
             .node
             .handler()
             .kubelet_dir()
             .join("pods")
             .join(uid);
-        fs::remove_dir_all(pod).expect("the pod's directory goes");
+        fs::remove_dir_all(pod).expect("the pod's directory");
     }
 
     fn stage(&self, uid: &str) -> [PathBuf; 2] {
-        let Ground { node, ops, .. } = self.ground;
+        let SoakNode { node, ops, .. } = self.soak_node;
         [0, 1].map(|index| {
             let target = node.target(uid, &format!("pv-{index}"));
             let mut request = stage_request(&target, &self.volumes[index].device);
@@ -82,15 +82,15 @@ impl<'a> Lane<'a> {
 
     fn unstage(&self, target: &Path) {
         let mut last = Ok(());
-        let unstaged = holds_within(UNSTAGED, || {
-            last = self.ground.ops.unstage(target);
+        let unstaged = holds_within(UNSTAGE_TIMEOUT, || {
+            last = self.soak_node.ops.unstage(target);
             last.is_ok()
         });
         assert!(unstaged, "{last:?}");
     }
 
-    /// The volumes are nobody's, and their file systems sound.
-    pub(crate) fn assert_whole(&self) {
+    /// Asserts that the volumes are not in use, and that their file systems are consistent.
+    pub(crate) fn assert_consistent(&self) {
         for Volume { device, .. } in &self.volumes {
             device.wait_until_free(WAIT_TIMEOUT);
             assert_eq!(device.host_mounts(), Vec::<String>::new());

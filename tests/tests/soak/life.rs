@@ -1,5 +1,5 @@
-//! One pod's life: a sandbox and two containers that write, one of which, or whoever makes them, may be
-//! killed; and its end.
+//! The life of one pod: a sandbox and two containers that write, of which one, or a program that creates or removes
+//! them, may be killed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -15,16 +15,16 @@ use runcrust_tests::{Bundle, Container, cgroup, holds_within, wait_until};
 use crate::kills::{KILLS, Kill};
 use crate::lane::Lane;
 
-/// The volumes' places in a container.
-const PLACES: [&str; 2] = ["ext4", "xfs"];
+/// The mount points of the volumes in a container, without the leading slash.
+const MOUNT_POINTS: [&str; 2] = ["ext4", "xfs"];
 
-/// The apps, by their files' names.
+/// The names of the apps, and of their files on the volumes.
 const APPS: [&str; 2] = ["one", "two"];
 
-/// A little longer than a create takes when nothing else runs, and than the writers write.
-const MOMENT: usize = 250;
+/// Slightly longer than a create or the work of the writers takes on an idle machine, in milliseconds.
+const LONGEST_DELAY: usize = 250;
 
-/// Finds all lines that were written before, and adds three to each volume.
+/// A shell function that verifies all lines on a volume and adds three.
 const WRITER: &str = r#"
     work() {
         file=/$1/$name
@@ -41,17 +41,17 @@ const WRITER: &str = r#"
     }
 "#;
 
-/// A pod that lives.
-pub(crate) struct Life<'l, 'g> {
+/// One pod, and what is killed during its life.
+pub(crate) struct PodLife<'l, 'g> {
     lane: &'l mut Lane<'g>,
     uid: &'l str,
     targets: &'l [PathBuf; 2],
     kill: Kill,
-    /// Of sandbox and apps, in the order they are created.
+    /// The index of the victim among the sandbox and the apps, in the order in which they are created.
     victim: usize,
 }
 
-impl<'l, 'g> Life<'l, 'g> {
+impl<'l, 'g> PodLife<'l, 'g> {
     pub(crate) fn new(lane: &'l mut Lane<'g>, uid: &'l str, targets: &'l [PathBuf; 2]) -> Self {
         let kill = *lane.random.pick(&KILLS);
         let victim = lane.random.below(1 + APPS.len());
@@ -65,11 +65,11 @@ impl<'l, 'g> Life<'l, 'g> {
     }
 
     pub(crate) fn live(mut self) {
-        let node = &self.lane.ground.node;
-        let sandbox = self.created(0, &node.sandbox_bundle(self.uid).write());
+        let node = &self.lane.soak_node.node;
+        let sandbox = self.create(0, &node.sandbox_bundle(self.uid).write());
         let mut apps = [0, 1].map(|app| {
             let bundle = self.app_bundle(&sandbox, app);
-            self.created(1 + app, &bundle)
+            self.create(1 + app, &bundle)
         });
         self.disturb(&sandbox, &mut apps);
         for (app, container) in apps.iter().enumerate() {
@@ -81,54 +81,62 @@ impl<'l, 'g> Life<'l, 'g> {
             all.reverse();
         }
         for (index, container) in all.into_iter().enumerate() {
-            self.ended(index, &container);
+            self.end(index, &container);
         }
     }
 
-    /// The first app has the volumes, the second a directory of each.
+    /// Returns the bundle of an app. The first one has the volumes, the second a subdirectory of each.
     fn app_bundle(&self, sandbox: &Container, app: usize) -> Bundle {
-        let mut bundle = self.lane.ground.node.app_bundle(sandbox);
+        let mut bundle = self.lane.soak_node.node.app_bundle(sandbox);
         let mut script = format!("name={}{WRITER}", APPS[app]);
-        for ((place, target), volume) in PLACES.iter().zip(self.targets).zip(&self.lane.volumes) {
-            let below = ["", "two"][app];
-            bundle = bundle.bind(target.join(below), &format!("/{place}"), &[]);
-            let _ = writeln!(script, "work {place} {}", volume.written[app]);
+        for ((mount_point, target), volume) in MOUNT_POINTS
+            .iter()
+            .zip(self.targets)
+            .zip(&self.lane.volumes)
+        {
+            let collect_paths_below = ["", "two"][app];
+            bundle = bundle.bind(
+                target.join(collect_paths_below),
+                &format!("/{mount_point}"),
+                &[],
+            );
+            let _ = writeln!(script, "work {mount_point} {}", volume.written[app]);
         }
         script += "echo > /tmp/done\nexec sleep 2147483647";
         bundle.script(&script).write()
     }
 
-    /// A container of the bundle, which runs in the end. Who creates it may be killed, and kubelet tries
-    /// again where that fails.
-    fn created(&mut self, index: usize, bundle: &Bundle) -> Container {
-        let container = self.lane.ground.node.container(bundle);
-        let mut there = index == self.victim && self.create_is_killed(&container);
+    /// Creates and starts a container. The creating program may be killed, and a failed create is repeated as kubelet does.
+    fn create(&mut self, index: usize, bundle: &Bundle) -> Container {
+        let container = self.lane.soak_node.node.container(bundle);
+        let mut exists = index == self.victim && self.create_with_kill(&container);
         let mut error = None;
         holds_within(WAIT_TIMEOUT, || {
-            if !there {
-                there = container.create().status.success();
+            if !exists {
+                exists = container.create().status.success();
             }
-            if !there {
+            if !exists {
                 error = container.last_log_error();
                 self.lane.tally.refused += 1;
                 let _ = container.delete_force();
             }
-            there
+            exists
         });
-        assert!(there, "{error:?}");
+        assert!(exists, "{error:?}");
         let _ = container.start().success();
         container
     }
 
-    /// Whether it came to be all the same: nobody came so far, or it was too late.
-    fn create_is_killed(&mut self, container: &Container) -> bool {
+    /// Kills the creating program, if that is this pod's kill. Reports whether the container was created anyway, because the
+    /// kill came too late or did not happen.
+    fn create_with_kill(&mut self, container: &Container) -> bool {
         let random = &mut self.lane.random;
         let (success, killed) = match self.kill {
-            Kill::Runcrust => create_killed_at(container, "runcrust", 1 + random.below(100)),
-            Kill::Hook => create_killed_at(container, "crust-mount-hook", 1 + random.below(100)),
+            Kill::Runcrust => kill_create_at_step(container, "runcrust", 1 + random.below(100)),
+            Kill::Hook => kill_create_at_step(container, "crust-mount-hook", 1 + random.below(100)),
             Kill::Delegate => {
                 let mut child = container.spawn(container.create_command());
-                thread::sleep(Duration::from_millis(random.below(MOMENT) as u64));
+                thread::sleep(Duration::from_millis(random.below(LONGEST_DELAY) as u64));
                 let killed = child.try_wait().expect("waitpid").is_none();
                 if killed {
                     kill_now(child.id().cast_signed());
@@ -146,9 +154,9 @@ impl<'l, 'g> Life<'l, 'g> {
         success
     }
 
-    /// Kills while the apps write, or lets them end their work.
+    /// Kills containers while the apps write, or waits until they have written.
     fn disturb(&mut self, sandbox: &Container, apps: &mut [Container; 2]) {
-        let moment = Duration::from_millis(self.lane.random.below(MOMENT) as u64);
+        let moment = Duration::from_millis(self.lane.random.below(LONGEST_DELAY) as u64);
         let app = self.victim % 2;
         match self.kill {
             Kill::App => {
@@ -157,8 +165,8 @@ impl<'l, 'g> Life<'l, 'g> {
                 self.note_written(app, &apps[app]);
                 let _ = apps[app].delete_force().success();
                 let bundle = self.app_bundle(sandbox, app);
-                let again = self.created(usize::MAX, &bundle);
-                remove_bundle(&std::mem::replace(&mut apps[app], again));
+                let recreated = self.create(usize::MAX, &bundle);
+                remove_bundle(&std::mem::replace(&mut apps[app], recreated));
             }
             Kill::Sandbox => {
                 thread::sleep(moment);
@@ -178,27 +186,27 @@ impl<'l, 'g> Life<'l, 'g> {
             self.lane.tally.count(self.kill);
         }
         for container in apps {
-            wait_for_its_work(container);
+            wait_until_written(container);
         }
     }
 
-    /// What an app had on the disk when it said so is there for ever.
+    /// Records how many lines an app has reported as written. These lines must never get lost.
     fn note_written(&mut self, app: usize, container: &Container) {
-        for (place, volume) in PLACES.iter().zip(&mut self.lane.volumes) {
-            let said = fs::read_to_string(in_root(container, format!("tmp/{place}")));
-            let said = said.ok().and_then(|text| text.trim().parse().ok());
-            volume.written[app] = volume.written[app].max(said.unwrap_or(0));
+        for (mount_point, volume) in MOUNT_POINTS.iter().zip(&mut self.lane.volumes) {
+            let reported = fs::read_to_string(in_root(container, format!("tmp/{mount_point}")));
+            let reported = reported.ok().and_then(|text| text.trim().parse().ok());
+            volume.written[app] = volume.written[app].max(reported.unwrap_or(0));
         }
     }
 
-    /// Ended as containerd does, but that the hook may be killed that releases it.
-    fn ended(&mut self, index: usize, container: &Container) {
+    /// Ends a container as containerd does. The hook that releases its volumes may be killed.
+    fn end(&mut self, index: usize, container: &Container) {
         container.stop();
         if self.kill == Kill::Release && index == self.victim {
             let delete = container.command(&["delete", container.id()]);
             let nth = 1 + self.lane.random.below(12);
-            let ended = killed_at(container, &delete, "crust-mount-hook", nth);
-            if ended.killed {
+            let end = kill_at_step(container, &delete, "crust-mount-hook", nth);
+            if end.killed {
                 self.lane.tally.count(self.kill);
             }
         }
@@ -211,39 +219,39 @@ impl<'l, 'g> Life<'l, 'g> {
     }
 }
 
-/// Whether it was created all the same, and whether anybody was killed.
-fn create_killed_at(container: &Container, program: &str, nth: usize) -> (bool, bool) {
-    let ended = killed_at(container, &container.create_command(), program, nth);
-    (ended.success, ended.killed)
+/// Kills a program during a create. Returns whether the container was created anyway, and whether the program was killed.
+fn kill_create_at_step(container: &Container, program: &str, nth: usize) -> (bool, bool) {
+    let end = kill_at_step(container, &container.create_command(), program, nth);
+    (end.success, end.killed)
 }
 
-/// A command of a container's, of which a program is killed at its so-manieth step.
-fn killed_at(
+/// Runs a command of a container, and kills `program` at its `nth` step.
+fn kill_at_step(
     container: &Container,
     command: &std::process::Command,
     program: &str,
     nth: usize,
 ) -> steps::TraceOutcome {
-    let mut made = 0;
+    let mut steps_seen = 0;
     let wanted = |step: &Step| {
-        made += usize::from(step.program.starts_with(program));
-        made == nth
+        steps_seen += usize::from(step.program.starts_with(program));
+        steps_seen == nth
     };
     steps::kill_when(command, wanted, |it| container.spawn(it))
 }
 
-fn wait_for_its_work(container: &Container) {
+fn wait_until_written(container: &Container) {
     let done = in_root(container, "tmp/done");
     let over = || done.exists() || !container.is_alive();
     wait_until("an app to write", WAIT_TIMEOUT, over);
-    assert!(done.exists(), "it has ended: {}", container.stderr());
+    assert!(done.exists(), "the app has ended: {}", container.stderr());
 }
 
-/// A file in a container's root, seen from the host.
+/// Returns the host's path of a file in a container's root file system.
 fn in_root(container: &Container, path: impl AsRef<Path>) -> PathBuf {
     container.bundle().join("rootfs").join(path)
 }
 
 fn remove_bundle(container: &Container) {
-    fs::remove_dir_all(container.bundle()).expect("the bundle goes");
+    fs::remove_dir_all(container.bundle()).expect("the bundle");
 }

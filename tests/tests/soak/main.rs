@@ -1,29 +1,29 @@
-//! Pods that live and are killed, many at a time: nothing of them is lost, and in the end nothing is
-//! left. `make soak` takes hours for it where `make test` takes a minute.
+//! Many pods at a time, some of which are killed. No data may be lost, and in the end nothing may be left. `make test`
+//! runs this for a minute, `make soak` for hours.
 
 mod agent;
-mod census;
-mod ground;
 mod kills;
 mod lane;
+mod leftovers;
 mod life;
+mod node;
 
 use std::thread;
 
 use runcrust_tests::Delegate;
 use runcrust_tests::random::{Random, seed};
 
-use crate::ground::Ground;
 use crate::kills::Tally;
 use crate::lane::Lane;
+use crate::node::SoakNode;
 
-/// So many pods live at a time, half of them on each delegate.
+/// Number of pods that run at the same time, half of them with each delegate.
 const LANES: usize = 8;
 
-/// So many live where nobody says otherwise.
+/// Default number of pods.
 const LIVES: usize = 60;
 
-/// `RUNCRUST_SOAK`, or what `make test` has time for.
+/// Returns the number of pods: `RUNCRUST_SOAK`, or what `make test` has time for.
 fn lives() -> usize {
     std::env::var("RUNCRUST_SOAK").map_or(LIVES, |lives| {
         lives.parse().expect("RUNCRUST_SOAK is a number")
@@ -33,12 +33,12 @@ fn lives() -> usize {
 #[test]
 fn pods_live_and_are_killed_and_nothing_is_left() {
     let seed = seed();
-    let grounds = [Delegate::Runc, Delegate::Crun].map(Ground::new);
+    let grounds = [Delegate::Runc, Delegate::Crun].map(SoakNode::new);
     let mut lanes: Vec<Lane<'_>> = (0..LANES)
         .map(|index| Lane::new(&grounds[index % 2], Random::new(seed + index as u64)))
         .collect();
     let (all, mut lived) = (lives(), 0);
-    // The first of these batches is what the others are measured by.
+    // Memory and descriptors after the first batch are compared with those after the others.
     let batch = (all / 20).max(2 * LANES);
     while lived < all {
         let now = batch.min(all - lived);
@@ -50,17 +50,14 @@ fn pods_live_and_are_killed_and_nothing_is_left() {
         });
         lived += now;
         for lane in &lanes {
-            lane.assert_whole();
+            lane.assert_consistent();
         }
         let tally: Tally = lanes.iter().map(Lane::tally).sum();
         println!("{lived} of {all} pods; {tally}");
-        for ground in &grounds {
-            println!("  {}", ground.take_census());
+        for soak_node in &grounds {
+            println!("  {}", soak_node.assert_no_leftovers());
         }
     }
     let tally: Tally = lanes.iter().map(Lane::tally).sum();
-    assert!(
-        tally.killed() > all / 4,
-        "hardly anybody was killed: {tally}"
-    );
+    assert!(tally.killed() > all / 4, "too few kills: {tally}");
 }

@@ -1,8 +1,8 @@
-//! Kubelets that know nothing of deferral: they bind a subPath of the volume's directory on the
-//! host, and give the runtime that bind.
+//! Released kubelets, which do not know deferral: they bind a subPath of the volume's directory on the host, and pass
+//! that bind to the runtime.
 
-mod found;
-mod passed;
+mod deferred_subpaths;
+mod ordinary_subpaths;
 mod refused;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ struct Pod {
 }
 
 impl Pod {
-    /// On a node whose kubelet directory is prepared first.
+    /// Creates a pod on a node whose kubelet directory `prepare` sets up.
     fn on(delegate: Delegate, prepare: impl FnOnce(&Node)) -> Self {
         let node = Node::new(delegate);
         prepare(&node);
@@ -35,12 +35,12 @@ impl Pod {
         Self::on(delegate, |_| {})
     }
 
-    /// kubelet's bind of a subPath of `pv-1`.
+    /// Binds a subPath of `pv-1` as kubelet does, and returns the bind's path.
     fn bind(&self, path: &str, index: u32) -> PathBuf {
         subpath("pv-1", &self.volume.target, path, index).bind(&self.volume.handler().kubelet_dir())
     }
 
-    /// A running app with this source on `/data`.
+    /// Starts an app with this source at `/data`.
     fn app(&self, source: &Path) -> Container {
         self.volume.node.app(&self.sandbox, source, "/data")
     }

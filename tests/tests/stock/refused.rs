@@ -1,4 +1,4 @@
-//! A bind that should be of a staged volume and isn't is refused: it would write to the node's disk.
+//! A bind that should be one of a staged volume, and is not, is refused, because the pod would write to the node's disk.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +17,7 @@ fn bundle(pod: &Pod, source: &Path) -> Bundle {
         .write()
 }
 
-fn refused(pod: &Pod, source: &Path) -> Refusal {
+fn assert_create_refused(pod: &Pod, source: &Path) -> Refusal {
     refusal::create_refused(&pod.volume, &bundle(pod, source))
 }
 
@@ -26,54 +26,54 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir(pod.volume.target.join("db")).unwrap();
-        let removed = refused(&pod, &source).naming_volume("pv-1");
+        let removed = assert_create_refused(&pod, &source).naming_volume("pv-1");
         let _ = removed.containing(&[source.to_str().unwrap(), "which has been removed"]).message();
-        // Another directory of that name isn't what is bound.
+        // A new directory with the same name is not the bound one.
         fs::create_dir(pod.volume.target.join("db")).unwrap();
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["which has been removed"]).message();
-        // kubelet finds that out, and binds it anew.
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["which has been removed"]).message();
+        // kubelet notices this, and binds the new directory.
         umount2(&source, MntFlags::empty()).unwrap();
-        let again = pod.bind("db", 0);
-        let app = pod.app(&again);
+        let new_bind = pod.bind("db", 0);
+        let app = pod.app(&new_bind);
         let _ = app.sh("echo x > /data/file");
         assert_eq!(fs::read_dir(pod.volume.target.join("db")).unwrap().count(), 0);
     }
 
-    fn a_place_where_nothing_is_mounted(delegate: Delegate) {
+    fn a_path_where_nothing_is_mounted(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         umount2(&source, MntFlags::empty()).unwrap();
-        let gone = refused(&pod, &source).naming_volume("pv-1").containing(&["isn't in the volume's directory"]).message();
+        let gone = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["isn't in the volume's directory"]).message();
         assert!(gone.contains("hint: recreate the pod"), "{gone}");
         fs::remove_dir(&source).unwrap();
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist, or is on"]).message();
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist, or is on"]).message();
     }
 
     fn a_bind_of_something_else(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let elsewhere = pod.volume.dir().subdir("elsewhere");
         let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["/elsewhere/db", "isn't in the volume's directory"]).message();
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["/elsewhere/db", "isn't in the volume's directory"]).message();
         assert!(!elsewhere.join("db/file").exists());
     }
 
     fn a_bind_under_another_volumes_name(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let other = subpath("pv-2", &pod.volume.target, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let staged_alone = refused(&pod, &other).naming_volume("pv-1");
+        let staged_alone = assert_create_refused(&pod, &other).naming_volume("pv-1");
         let _ = staged_alone.containing(&["named after another", other.to_str().unwrap()]).message();
         let device = pod.volume.ext4();
         let second = pod.volume.node.stage(POD, "pv-2", &device, &[]);
-        let _ = refused(&pod, &other).naming_volume("pv-1").containing(&["named after another"]).message();
+        let _ = assert_create_refused(&pod, &other).naming_volume("pv-1").containing(&["named after another"]).message();
         let _ = pod.volume.node.unstage(&second).success();
     }
 
     fn another_pods_volume(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let device = pod.volume.ext4();
-        let theirs = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
-        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &theirs, "db", 0) }.bind(&pod.volume.handler().kubelet_dir());
-        let _ = refused(&pod, &source).naming_volume("pv-2").containing(&["of pod pod-b"]).message();
+        let other_target = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
+        let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &other_target, "db", 0) }.bind(&pod.volume.handler().kubelet_dir());
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-2").containing(&["of pod pod-b"]).message();
         assert_eq!(unexpected_mounts(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }
 
@@ -81,7 +81,7 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir_all(pod.volume.target.parent().unwrap()).unwrap();
-        let _ = refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist"]).message();
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist"]).message();
     }
 
     fn a_bind_into_a_bare_directory_whose_metadata_was_lost(delegate: Delegate) {
@@ -89,7 +89,7 @@ on_each_delegate! {
         let source = pod.bind("db", 0);
         let running = pod.app(&source);
         fs::remove_dir_all(pod.volume.entry()).unwrap();
-        let lost = refused(&pod, &source).naming_volume("pv-1");
+        let lost = assert_create_refused(&pod, &source).naming_volume("pv-1");
         let _ = lost.containing(&["nothing is staged", pod.volume.target.to_str().unwrap(), "unstaged"]).message();
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
         pod.volume.handler().reconfigure("unstaged = \"pass\"");

@@ -1,4 +1,4 @@
-//! Pairs of pods one after the other.
+//! A lane: pairs of pods that run one after the other.
 
 use std::sync::atomic::Ordering;
 
@@ -7,73 +7,73 @@ use runcrust_tests::holds_within;
 use runcrust_tests::manifests::{Claim, Pod};
 use runcrust_tests::random::Random;
 
-use super::pair::{LINES, Pair, Wish};
-use super::site::{PATIENCE, Site};
+use super::node::{AgentNode, TIMEOUT};
+use super::pair::{LINES, Pair, PodPlan};
 
-/// Where they live.
+/// Runs pairs of pods one after the other.
 pub(super) struct Lane<'s> {
-    site: &'s Site,
+    node: &'s AgentNode,
     index: usize,
     lived: usize,
     random: Random,
 }
 
-/// How a pod is asked to go.
+/// How a pod is removed.
 #[derive(Debug, Clone, Copy)]
-enum Farewell {
+enum Removal {
     /// Its manifest is removed.
     Removed,
-    /// `metadata.deletionTimestamp`
+    /// With `crustlet delete`, which sets `metadata.deletionTimestamp`.
     Deleted,
-    /// It is forgotten, and ended afterwards.
+    /// With `crustlet delete --force`.
     Forced,
 }
 
-const FAREWELLS: [Farewell; 5] = [
-    Farewell::Removed,
-    Farewell::Removed,
-    Farewell::Deleted,
-    Farewell::Deleted,
-    Farewell::Forced,
+const REMOVALS: [Removal; 5] = [
+    Removal::Removed,
+    Removal::Removed,
+    Removal::Deleted,
+    Removal::Deleted,
+    Removal::Forced,
 ];
 
 impl<'s> Lane<'s> {
-    pub(super) fn new(site: &'s Site, index: usize, random: Random) -> Self {
+    pub(super) fn new(node: &'s AgentNode, index: usize, random: Random) -> Self {
         Self {
-            site,
+            node,
             index,
             lived: 0,
             random,
         }
     }
 
-    /// A pair lives.
+    /// Runs one pair.
     pub(super) fn live(&mut self) {
-        let pair = self.begun();
+        let pair = self.start_first();
         self.finish(pair);
     }
 
-    /// The first of a pair has written what it had to.
-    pub(super) fn begun(&mut self) -> Pair {
+    /// Starts the first pod of a new pair, and waits until it has written.
+    pub(super) fn start_first(&mut self) -> Pair {
         let pair = Pair::new(&format!("l{}-{}", self.index, self.lived), &mut self.random);
         self.lived += 1;
         self.write(&pair.shared);
-        self.begin(&pair.wishes[0]);
-        self.wait_done(&pair.wishes[0]);
+        self.apply(&pair.plans[0]);
+        self.wait_done(&pair.plans[0]);
         pair
     }
 
-    /// The second comes, and both go.
+    /// Starts the second pod of a pair, and removes both.
     pub(super) fn finish(&mut self, pair: Pair) {
-        let Pair { shared, wishes } = pair;
-        let [one, two] = &wishes;
-        self.begin(two);
+        let Pair { shared, plans } = pair;
+        let [one, two] = &plans;
+        self.apply(two);
         if !one.ends {
-            let sandboxes = self.site.all_sandboxes(&two.pod);
+            let sandboxes = self.node.all_sandboxes(&two.pod);
             assert_eq!(
                 sandboxes,
                 Vec::<String>::new(),
-                "the volume is {}'s",
+                "the volume belongs to {}",
                 one.pod.name()
             );
         }
@@ -84,109 +84,109 @@ impl<'s> Lane<'s> {
     }
 
     fn write(&self, (name, claim): &(String, Claim)) {
-        self.site.bed.apply(&of_claim(name), &[claim]);
+        self.node.testbed.apply(&claim_manifest(name), &[claim]);
     }
 
-    /// Both together, or the pod first.
-    fn begin(&mut self, wish: &Wish) {
-        let bed = &self.site.bed;
+    /// Writes the manifests of a pod and its claims, in random order.
+    fn apply(&mut self, plan: &PodPlan) {
+        let testbed = &self.node.testbed;
         let is_first = self.random.once_in(2);
         if is_first {
-            bed.apply_pod(&wish.pod);
+            testbed.apply_pod(&plan.pod);
         }
-        wish.claims.iter().for_each(|claim| self.write(claim));
+        plan.claims.iter().for_each(|claim| self.write(claim));
         if !is_first {
-            bed.apply_pod(&wish.pod);
+            testbed.apply_pod(&plan.pod);
         }
     }
 
     /// Waits until a pod has written to all of its volumes.
-    fn wait_done(&self, wish: &Wish) {
-        let Wish { pod, ends, .. } = wish;
-        let site = self.site;
-        let is_done = holds_within(PATIENCE, || {
+    fn wait_done(&self, plan: &PodPlan) {
+        let PodPlan { pod, ends, .. } = plan;
+        let node = self.node;
+        let is_done = holds_within(TIMEOUT, || {
             if *ends {
-                has_succeeded(site, pod)
+                has_succeeded(node, pod)
             } else {
-                has_written(site, pod)
+                has_written(node, pod)
             }
         });
-        site.progress.fetch_add(1, Ordering::Relaxed);
+        node.progress.fetch_add(1, Ordering::Relaxed);
         let name = pod.name();
         assert!(
             is_done,
-            "pod {name} isn't done: {:?}\n{}",
-            site.containers(pod),
-            site.told()
+            "pod {name} has not written its data: {:?}\n{}",
+            node.containers(pod),
+            node.logs()
         );
     }
 
-    /// A pod ends, and its claims before or after it.
-    fn end(&mut self, wish: &Wish) {
-        let Wish { pod, claims, .. } = wish;
-        let site = self.site;
-        if !wish.ends {
-            assert_lines(site, pod);
+    /// Removes a pod, and each of its claims before or after it.
+    fn end(&mut self, plan: &PodPlan) {
+        let PodPlan { pod, claims, .. } = plan;
+        let node = self.node;
+        if !plan.ends {
+            assert_lines(node, pod);
         }
-        let mut late = Vec::new();
+        let mut later = Vec::new();
         for (name, _) in claims {
             if self.random.once_in(2) {
-                site.ask(&["delete", &format!("pvc/{name}"), "--wait=false"]);
+                node.run_command(&["delete", &format!("pvc/{name}"), "--wait=false"]);
             } else {
-                late.push(name);
+                later.push(name);
             }
         }
         let object = format!("pod/{}", pod.name());
-        match self.random.pick(&FAREWELLS) {
-            Farewell::Removed => site.bed.crustlet.remove(pod.name()),
-            Farewell::Deleted => site.ask(&["delete", &object, "--wait=false"]),
-            Farewell::Forced => site.ask(&["delete", &object, "--wait=false", "--force"]),
+        match self.random.pick(&REMOVALS) {
+            Removal::Removed => node.testbed.crustlet.remove(pod.name()),
+            Removal::Deleted => node.run_command(&["delete", &object, "--wait=false"]),
+            Removal::Forced => node.run_command(&["delete", &object, "--wait=false", "--force"]),
         }
-        site.wait_gone(pod);
-        for name in late {
+        node.wait_gone(pod);
+        for name in later {
             self.remove(name);
         }
     }
 
     fn remove(&self, claim: &str) {
-        // One whose manifest is only away keeps its volume.
-        let file = self.site.bed.crustlet.manifest(&of_claim(claim));
+        // A claim is deleted by a command, because one whose manifest is only missing keeps its volume.
+        let file = self.node.testbed.crustlet.manifest(&claim_manifest(claim));
         if file.exists() {
-            self.site
-                .ask(&["delete", &format!("pvc/{claim}"), "--wait=false"]);
+            self.node
+                .run_command(&["delete", &format!("pvc/{claim}"), "--wait=false"]);
         }
     }
 }
 
-fn of_claim(name: &str) -> String {
+fn claim_manifest(name: &str) -> String {
     format!("claim-{name}")
 }
 
-fn has_written(site: &Site, pod: &Pod) -> bool {
-    let Some(container) = site.running(pod) else {
+fn has_written(node: &AgentNode, pod: &Pod) -> bool {
+    let Some(container) = node.running(pod) else {
         return false;
     };
-    let looked = site
-        .bed
+    let result = node
+        .testbed
         .cri()
         .exec(&container, &["/bin/test", "-e", "/tmp/done"]);
-    looked.is_ok_and(|it| it.exit_code == 0)
+    result.is_ok_and(|it| it.exit_code == 0)
 }
 
-fn has_succeeded(site: &Site, pod: &Pod) -> bool {
-    let mut containers = site.containers(pod).into_iter();
+fn has_succeeded(node: &AgentNode, pod: &Pod) -> bool {
+    let mut containers = node.containers(pod).into_iter();
     containers.any(|it| {
-        let status = site.bed.cri().status(&it.id);
+        let status = node.testbed.cri().status(&it.id);
         status.is_ok_and(|it| it.state() == ContainerState::ContainerExited && it.exit_code == 0)
     })
 }
 
-/// All that it has written is there, and whole.
+/// Asserts that all lines that a pod has written are on its volumes.
 #[track_caller]
-fn assert_lines(site: &Site, pod: &Pod) {
-    let container = site.running(pod).expect("it runs until it is ended");
+fn assert_lines(node: &AgentNode, pod: &Pod) {
+    let container = node.running(pod).expect("a running container");
     let script = "for v in 0 1 2; do n=$(wc -l < /v$v/lines); busybox seq 1 $n | cmp - /v$v/lines; echo $n; done";
-    let counts = site.bed.cri().sh(&container, script);
+    let counts = node.testbed.cri().sh(&container, script);
     let counts: Vec<usize> = counts
         .lines()
         .map(|it| it.parse().expect("a number"))

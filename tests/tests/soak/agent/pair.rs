@@ -1,4 +1,4 @@
-//! Two pods with three volumes each, one of which is for one pod at a time and both want.
+//! A pair of pods with three volumes each, one of which they share, one pod at a time.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,14 @@ use runcrust_tests::manifests::{Claim, Pod};
 use runcrust_tests::random::Random;
 use runcrust_tests::volume::min_size_mib;
 
-use super::site::CLASS;
+use super::node::CLASS;
 
-/// A pod writes so many lines to each of its volumes.
+/// Number of lines that a pod writes to each of its volumes.
 pub(super) const LINES: usize = 3;
 
 const GROUP: u32 = 2000;
 
-/// Finds on a volume all lines that were written before, so many at least, and adds some.
+/// A shell function that verifies all lines on a volume, of which there have to be at least `$2`, and adds three.
 const WORK: &str = r#"
     work() {
         file=$1/lines
@@ -29,55 +29,55 @@ const WORK: &str = r#"
     }
 "#;
 
-/// A pod, and what is made for it.
+/// A pod and its own claims.
 #[derive(Debug)]
-pub(super) struct Wish {
+pub(super) struct PodPlan {
     pub(super) pod: Pod,
-    /// Those that it alone has.
+    /// The claims that only this pod uses.
     pub(super) claims: Vec<(String, Claim)>,
-    /// Whether its container ends when it has written.
+    /// Whether its container ends after it has written.
     pub(super) ends: bool,
 }
 
-/// Both of them.
+/// Two pods that share a claim.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) shared: (String, Claim),
-    pub(super) wishes: [Wish; 2],
+    pub(super) plans: [PodPlan; 2],
 }
 
 impl Pair {
-    /// By names that nobody else has.
+    /// Creates a pair with random properties. `name` has to be unique.
     pub(super) fn new(name: &str, random: &mut Random) -> Self {
         let shared = format!("{name}-shared");
         let class = *random.pick(&["ext4", "xfs"]);
         let claim = claim(&shared, class).mode("ReadWriteOncePod");
         let part = part(random);
-        // What the first has written the second finds, whoever mounts it.
-        let wishes = [("one", 0), ("two", LINES)].map(|(which, had)| {
-            let mut wish = Building::new(&format!("{name}-{which}"), random);
-            wish.claimed(&shared, random.once_in(2), part, had);
-            wish.own(random);
+        // The second pod finds the data of the first, whichever program mounts the volume.
+        let plans = [("one", 0), ("two", LINES)].map(|(which, least_lines)| {
+            let mut plan = PlanBuilder::new(&format!("{name}-{which}"), random);
+            plan.add_claimed(&shared, random.once_in(2), part, least_lines);
+            plan.add_own(random);
             if which == "two" && random.once_in(2) {
-                wish.ephemeral(random);
+                plan.add_ephemeral(random);
             } else {
-                wish.own(random);
+                plan.add_own(random);
             }
-            wish.done()
+            plan.build()
         });
         Self {
             shared: (shared, claim),
-            wishes,
+            plans,
         }
     }
 }
 
 fn claim(name: &str, class: &str) -> Claim {
-    let bytes = i64::try_from(min_size_mib(class) << 20).expect("it is small");
+    let bytes = i64::try_from(min_size_mib(class) << 20).expect("a small number");
     Claim::of_class(name, class, bytes)
 }
 
-/// Which part of a volume a container has.
+/// Returns a subPath or the whole volume, at random.
 fn part(random: &mut Random) -> &'static str {
     if random.once_in(3) {
         "subPath: a/b"
@@ -86,7 +86,7 @@ fn part(random: &mut Random) -> &'static str {
     }
 }
 
-struct Building {
+struct PlanBuilder {
     pod: Pod,
     claims: Vec<(String, Claim)>,
     ends: bool,
@@ -95,7 +95,7 @@ struct Building {
     volumes: usize,
 }
 
-impl Building {
+impl PlanBuilder {
     fn new(name: &str, random: &mut Random) -> Self {
         let (ends, has_group) = (random.once_in(4), random.once_in(2));
         let mut pod = Pod::new(name).class(CLASS);
@@ -115,28 +115,28 @@ impl Building {
         }
     }
 
-    /// A volume of a claim's that is there.
-    fn claimed(&mut self, claim: &str, is_deferred: bool, part: &str, had: usize) {
+    /// Adds the volume of an existing claim, with at least `had` lines.
+    fn add_claimed(&mut self, claim: &str, is_deferred: bool, part: &str, least_lines: usize) {
         let pod = self.pod.clone();
         self.pod = if is_deferred {
             pod.deferred(claim)
         } else {
             pod.claim(claim)
         };
-        self.mount(claim, part, had);
+        self.mount(claim, part, least_lines);
     }
 
-    /// One of a claim of its own.
-    fn own(&mut self, random: &mut Random) {
+    /// Adds a volume with a claim of its own.
+    fn add_own(&mut self, random: &mut Random) {
         let class = if random.once_in(3) { "xfs" } else { "ext4" };
         let name = format!("{}-{}", self.pod.name(), self.volumes);
         self.claims.push((name.clone(), claim(&name, class)));
         let part = part(random);
-        self.claimed(&name, random.once_in(2), part, 0);
+        self.add_claimed(&name, random.once_in(2), part, 0);
     }
 
-    /// One that is made for it.
-    fn ephemeral(&mut self, random: &mut Random) {
+    /// Adds an ephemeral volume.
+    fn add_ephemeral(&mut self, random: &mut Random) {
         let defer = random.once_in(2);
         let size = min_size_mib("ext4");
         let spec = format!(
@@ -148,7 +148,7 @@ impl Building {
         self.mount("scratch", "", 0);
     }
 
-    fn mount(&mut self, volume: &str, part: &str, had: usize) {
+    fn mount(&mut self, volume: &str, part: &str, least_lines: usize) {
         let path = format!("/v{}", self.volumes);
         self.pod = self.pod.clone().mount_as(volume, &path, part);
         let group = if self.has_group {
@@ -156,16 +156,16 @@ impl Building {
         } else {
             String::new()
         };
-        let _ = writeln!(self.script, "work {path} {had} {group}");
+        let _ = writeln!(self.script, "work {path} {least_lines} {group}");
         self.volumes += 1;
     }
 
-    fn done(mut self) -> Wish {
+    fn build(mut self) -> PodPlan {
         self.script += "touch /tmp/done\n";
         if !self.ends {
             self.script += "exec sleep 2147483647\n";
         }
-        Wish {
+        PodPlan {
             pod: self.pod.script(&self.script),
             claims: self.claims,
             ends: self.ends,

@@ -1,4 +1,4 @@
-//! A bind of a volume that isn't deferred is the delegate's own affair.
+//! A bind of a volume that is not deferred is passed through to the delegate.
 
 use std::fs;
 use std::path::Path;
@@ -7,9 +7,9 @@ use runcrust_tests::{POD, mounts, on_each_delegate};
 
 use super::*;
 
-/// Runs an app with the bind; its config must stay as it was, byte for byte.
+/// Runs an app with the bind, and asserts that its config is unchanged, byte for byte.
 #[track_caller]
-fn passes(node: &Node, sandbox: &Container, source: &Path) -> Container {
+fn assert_passed_through(node: &Node, sandbox: &Container, source: &Path) -> Container {
     let bundle = node.app_bundle(sandbox).bind(source, "/data", &[]).write();
     let before = bundle.config_bytes();
     let app = node.run(&bundle);
@@ -29,18 +29,18 @@ on_each_delegate! {
         let pod = Pod::new(delegate);
         let cache = empty_dir(&pod.volume, "cache");
         let source = subpath("cache", &cache, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let app = passes(&pod.volume, &pod.sandbox, &source);
+        let app = assert_passed_through(&pod.volume, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(cache.join("db/file")).unwrap(), "host\n");
     }
 
-    fn an_ordinary_volumes_subpath_in_a_pod_without_staged_volumes(delegate: Delegate) {
+    fn an_ordinary_subpath_in_a_pod_without_staged_volumes(delegate: Delegate) {
         let node = Node::new(delegate);
         let sandbox = node.sandbox(POD);
         let config = empty_dir(&node, "config");
         fs::write(config.join("app.ini"), "host\n").unwrap();
         let source = subpath("config", &config, "app.ini", 0).bind(&node.handler().kubelet_dir());
-        assert_eq!(passes(&node, &sandbox, &source).sh("cat /data"), "host");
+        assert_eq!(assert_passed_through(&node, &sandbox, &source).sh("cat /data"), "host");
     }
 
     fn a_mounted_csi_volumes_subpath(delegate: Delegate) {
@@ -48,19 +48,19 @@ on_each_delegate! {
         let ordinary = pod.volume.node.target(POD, "pv-2");
         mounts::tmpfs(&ordinary);
         let source = subpath("pv-2", &ordinary, "db", 0).bind(&pod.volume.handler().kubelet_dir());
-        let app = passes(&pod.volume, &pod.sandbox, &source);
+        let app = assert_passed_through(&pod.volume, &pod.sandbox, &source);
         let _ = app.sh("echo host > /data/file");
         assert_eq!(fs::read_to_string(ordinary.join("db/file")).unwrap(), "host\n");
     }
 
-    /// An emptyDir may be called as the pod's persistent volume is, in a pod whose own is lost.
+    /// An emptyDir may have the name of the pod's persistent volume, whose metadata was lost.
     fn another_volume_of_the_same_name_as_a_bare_directory(delegate: Delegate) {
         let node = Node::new(delegate);
         let _ = node.target(POD, "pv-1");
         let sandbox = node.sandbox(POD);
         let cache = empty_dir(&node, "pv-1");
         let source = subpath("pv-1", &cache, "db", 0).bind(&node.handler().kubelet_dir());
-        let _ = passes(&node, &sandbox, &source).sh("echo host > /data/file");
+        let _ = assert_passed_through(&node, &sandbox, &source).sh("echo host > /data/file");
         assert!(cache.join("db/file").exists());
     }
 }

@@ -1,4 +1,4 @@
-//! What is there after pods have ended: nothing of theirs.
+//! Checks that nothing is left after all pods have ended.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -8,27 +8,27 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Handler, holds_within, host, process, process_name, wait_until};
 
-use crate::ground::Ground;
+use crate::node::SoakNode;
 
-/// A daemon that keeps a hundred bytes of each call exceeds it in `make soak`; what its allocator
-/// keeps after the first batch doesn't.
+/// Allowed growth of the daemon in KiB. Its allocator keeps less after the first batch. A leak of a hundred bytes for each
+/// call exceeds it in `make soak`.
 const GROWTH: u64 = 4 << 10;
 
-/// What the daemon has.
+/// The resources of the daemon.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Memory {
     kibibytes: u64,
     descriptors: usize,
 }
 
-/// What was found, in a line.
-pub(crate) struct Census {
-    ground: &'static str,
+/// The resources after a batch of pods. Its display is one line.
+pub(crate) struct ResourceReport {
+    soak_node: &'static str,
     memory: Memory,
     slab: u64,
 }
 
-impl fmt::Display for Census {
+impl fmt::Display for ResourceReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Memory {
             kibibytes,
@@ -38,58 +38,58 @@ impl fmt::Display for Census {
             formatter,
             "{}: nothing is left; crust_ops has {kibibytes} KiB and {descriptors} descriptors; the \
              kernel's slabs have {} MiB",
-            self.ground,
+            self.soak_node,
             self.slab >> 10
         )
     }
 }
 
-impl Ground {
-    /// Nothing is left of pods that have all ended.
+impl SoakNode {
+    /// Asserts that nothing is left of the pods, and that the daemon doesn't grow.
     ///
     /// # Panics
     ///
-    /// When something is.
+    /// If something is left.
     #[track_caller]
-    pub(crate) fn take_census(&self) -> Census {
+    pub(crate) fn assert_no_leftovers(&self) -> ResourceReport {
         let own = self.node.dir().path();
         assert_eq!(host::mounts_below(own), Vec::<PathBuf>::new());
-        let none = "the last processes to end";
-        wait_until(none, WAIT_TIMEOUT, || self.processes().is_empty());
+        let description = "the last processes to end";
+        wait_until(description, WAIT_TIMEOUT, || self.processes().is_empty());
         assert_eq!(cgroups(), Vec::<PathBuf>::new());
-        let loops = loops(own);
-        let mut files = loops.clone();
+        let loop_device_files = loop_device_files(own);
+        let mut files = loop_device_files.clone();
         files.dedup();
-        assert_eq!(loops, files, "a loop device for each file");
-        // What was half made the daemon removes, and soon.
+        assert_eq!(loop_device_files, files, "one loop device for each file");
+        // The daemon removes incomplete files and entries soon.
         let mut left = Vec::new();
         let is_empty = holds_within(WAIT_TIMEOUT, || {
-            left = left_on(self.node.handler());
+            left = leftovers_of(self.node.handler());
             left.is_empty()
         });
         assert!(is_empty, "{left:?}");
         let memory = self.memory();
-        let first = self.measured(memory);
+        let first = self.first_memory(memory);
         let allowed = first.kibibytes + GROWTH;
         assert!(
             memory.kibibytes <= allowed,
-            "it grows: {first:?}, {memory:?}"
+            "the daemon grows: {first:?}, {memory:?}"
         );
         wait_until("the daemon to close its connections", WAIT_TIMEOUT, || {
-            // It looks after them when it is called.
+            // The daemon closes old connections when it is called.
             let _ = self
                 .ops
                 .stats(&self.node.handler().target_path("nobody", "pv"));
             self.memory().descriptors <= first.descriptors
         });
-        Census {
-            ground: self.node.handler().delegate().name(),
+        ResourceReport {
+            soak_node: self.node.handler().delegate().name(),
             memory,
             slab: field("/proc/meminfo", "Slab:"),
         }
     }
 
-    /// Processes that were given a path of this ground, but the daemon.
+    /// Returns the processes with a path of this node in their command lines, except for the daemon.
     fn processes(&self) -> Vec<i32> {
         let own = utf8(self.node.dir().path());
         let mut pids = process::with_command_line(|line| line.contains(own));
@@ -106,20 +106,20 @@ impl Ground {
     }
 }
 
-/// Files and directories of volumes and their users, which locks of volumes are too.
-pub(crate) fn left_on(handler: &Handler) -> Vec<PathBuf> {
+/// Returns files and directories of volumes and their users, including the locks of volumes.
+pub(crate) fn leftovers_of(handler: &Handler) -> Vec<PathBuf> {
     let mut left = Vec::new();
-    below(&handler.crust_root(), &mut left);
+    collect_paths_below(&handler.crust_root(), &mut left);
     let state = handler.state_dir();
-    below(&state, &mut left);
-    // The state's own directories, and the locks of devices and of the whole node.
+    collect_paths_below(&state, &mut left);
+    // Keep the directories of the state directory itself, and the locks of devices and of the whole node.
     left.retain(|path| path.parent() != Some(&state));
     left.retain(|path| !is_lasting_lock(path));
     left
 }
 
-/// The files below a directory that loop devices are on, gone ones too.
-pub(crate) fn loops(directory: &Path) -> Vec<PathBuf> {
+/// Returns the files below a directory that loop devices are on, including unlinked ones.
+pub(crate) fn loop_device_files(directory: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").expect("sysfs");
     let files = devices.filter_map(|device| {
         let file = device.ok()?.path().join("loop/backing_file");
@@ -136,22 +136,22 @@ fn is_lasting_lock(path: &Path) -> bool {
     of_the_node && path.extension() == Some(OsStr::new("lock"))
 }
 
-/// All that is below a directory.
-pub(crate) fn below(directory: &Path, found: &mut Vec<PathBuf>) {
+/// Appends all paths below a directory to `found`.
+pub(crate) fn collect_paths_below(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         found.push(path.clone());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            below(&path, found);
+            collect_paths_below(&path, found);
         }
     }
 }
 
-/// The cgroups of containers of this process's, in any hierarchy.
+/// Returns the cgroups of this process's containers in all hierarchies.
 fn cgroups() -> Vec<PathBuf> {
     let own = format!("-{}-", process_name());
     let mut found = Vec::new();
-    below(Path::new("/sys/fs/cgroup"), &mut found);
+    collect_paths_below(Path::new("/sys/fs/cgroup"), &mut found);
     let is_own = |path: &PathBuf| {
         path.file_name()
             .is_some_and(|name| name.to_string_lossy().contains(&own))
@@ -160,7 +160,7 @@ fn cgroups() -> Vec<PathBuf> {
     found
 }
 
-/// The number in a line of a file of the kernel's.
+/// Returns the number in the line of a kernel's file that starts with `key`.
 pub(crate) fn field(file: &str, key: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{file}: {error}"));
     let line = text.lines().find_map(|line| line.strip_prefix(key));

@@ -1,4 +1,4 @@
-//! What the agent has counted since its last start, against what the driver was asked.
+//! The agent's counters since its last start, compared with the requests that the driver received.
 
 #![expect(clippy::float_cmp, reason = "whole numbers, and small ones")]
 
@@ -11,45 +11,46 @@ use runcrust_tests::csi::CsiRequest;
 use runcrust_tests::{process, wait_until};
 
 use super::lane::Lane;
-use super::site::{PATIENCE, Site};
-use crate::census::below;
+use super::node::{AgentNode, TIMEOUT};
+use crate::leftovers::collect_paths_below;
 
-impl Site {
-    /// Two pairs of pods live retry_lost_race, but that an agent finds the first two of them when it is started.
+impl AgentNode {
+    /// Lets two pairs of pods run undisturbed, except that the agent is restarted when the first pod of each pair runs, and
+    /// checks the counters.
     ///
     /// # Panics
     ///
-    /// When something doesn't add up.
-    pub(super) fn accounted(&self, one: &mut Lane<'_>, other: &mut Lane<'_>) {
-        let pairs = [one.begun(), other.begun()];
-        let bed = &self.bed;
+    /// If a counter doesn't match.
+    pub(super) fn check_counters(&self, one: &mut Lane<'_>, other: &mut Lane<'_>) {
+        let pairs = [one.start_first(), other.start_first()];
+        let testbed = &self.testbed;
         self.wait_quiet();
-        let found = self.records();
-        bed.crustlet.kill();
-        bed.relay.clear_requests();
+        let records = self.record_count();
+        testbed.crustlet.kill();
+        testbed.relay.clear_requests();
         self.start_agent();
         self.wait_quiet();
-        let descriptors = process::descriptors(bed.crustlet.pid());
-        let [of_one, of_other] = pairs;
-        one.finish(of_one);
-        other.finish(of_other);
-        wait_until("all volumes to be destroyed", PATIENCE, || {
-            bed.crustlet.all("volumes").is_empty()
-                && bed.crustlet.all("pv").is_empty()
-                && bed.csi.leftovers().is_empty()
+        let descriptors = process::descriptors(testbed.crustlet.pid());
+        let [first_pair, second_pair] = pairs;
+        one.finish(first_pair);
+        other.finish(second_pair);
+        wait_until("all volumes to be deleted", TIMEOUT, || {
+            testbed.crustlet.all("volumes").is_empty()
+                && testbed.crustlet.all("pv").is_empty()
+                && testbed.csi.leftovers().is_empty()
         });
-        let now = || process::descriptors(bed.crustlet.pid());
-        wait_until("crustlet to close what it has opened", PATIENCE, || {
+        let now = || process::descriptors(testbed.crustlet.pid());
+        wait_until("crustlet to close its descriptors", TIMEOUT, || {
             now() <= descriptors
         });
-        self.assert_accounts(found);
+        self.assert_accounts(records);
     }
 
-    /// Nothing is done to any volume, and all of them are as they are wanted.
+    /// Waits until all volumes have reached the desired state and no operation is in progress.
     fn wait_quiet(&self) {
-        wait_until("all volumes to be as they are wanted", PATIENCE, || {
-            let volumes = self.bed.crustlet.all("volumes");
-            let claims = self.bed.crustlet.all("pvc");
+        wait_until("all volumes to reach the desired state", TIMEOUT, || {
+            let volumes = self.testbed.crustlet.all("volumes");
+            let claims = self.testbed.crustlet.all("pvc");
             let mut mounts = volumes
                 .iter()
                 .filter_map(|it| it["status"]["mounts"].as_array())
@@ -62,24 +63,24 @@ impl Site {
         });
     }
 
-    /// So many records are on the disk, by which an agent that is started knows volumes.
-    fn records(&self) -> usize {
+    /// Returns the number of volume records on the disk, from which a new agent reconstructs volumes.
+    fn record_count(&self) -> usize {
         let mut files = Vec::new();
-        below(self.bed.crustlet.root(), &mut files);
+        collect_paths_below(self.testbed.crustlet.root(), &mut files);
         files
             .iter()
             .filter(|it| it.ends_with("vol_data.json"))
             .count()
     }
 
-    fn assert_accounts(&self, found: usize) {
-        let told = |name: &str| {
-            wait_until(name, PATIENCE, || {
-                self.bed.crustlet.metrics().value(name, &[]).is_none()
+    fn assert_accounts(&self, records: usize) {
+        let wait_absent = |name: &str| {
+            wait_until(name, TIMEOUT, || {
+                self.testbed.crustlet.metrics().value(name, &[]).is_none()
             });
         };
-        told("kubelet_volume_stats_capacity_bytes");
-        let metrics = self.bed.crustlet.metrics();
+        wait_absent("kubelet_volume_stats_capacity_bytes");
+        let metrics = self.testbed.crustlet.metrics();
         let staged = self.calls::<NodeStageVolumeRequest>(&metrics, "Node");
         let published = self.calls::<NodePublishVolumeRequest>(&metrics, "Node");
         let unpublished = self.calls::<NodeUnpublishVolumeRequest>(&metrics, "Node");
@@ -95,11 +96,11 @@ impl Site {
             let count = metrics.count("storage_operation_duration_seconds_count", &labels);
             assert_eq!(count, calls, "{operation}");
         }
-        let requests: Vec<NodePublishVolumeRequest> = self.bed.relay.requests();
+        let requests: Vec<NodePublishVolumeRequest> = self.testbed.relay.requests();
         let deferred = requests.iter().filter(|it| it.defer_fs_ops).count();
         for (name, expected) in [
             ("volumes_published_with_deferred_ops_total", deferred),
-            ("reconstruct_volume_operations_total", found),
+            ("reconstruct_volume_operations_total", records),
             ("reconstruct_volume_operations_errors_total", 0),
             ("force_cleaned_failed_volume_operations_total", 0),
             ("force_cleaned_failed_volume_operation_errors_total", 0),
@@ -110,19 +111,19 @@ impl Site {
         }
     }
 
-    /// So often the driver was called and has done it; it has heard of all that the agent has counted.
+    /// Returns the number of successful calls, and asserts that the driver received as many calls as the agent counted.
     #[track_caller]
     fn calls<C: CsiRequest>(&self, metrics: &Metrics, service: &str) -> f64 {
         let method = C::NAME.trim_end_matches("Request");
         let method = format!("/csi.v1.{service}/{method}");
         let name = "csi_operations_seconds_count";
         let label = ("method_name", method.as_str());
-        let heard = number(self.bed.relay.requests::<C>().len());
-        assert_eq!(metrics.count(name, &[label]), heard, "{method}");
+        let received = number(self.testbed.relay.requests::<C>().len());
+        assert_eq!(metrics.count(name, &[label]), received, "{method}");
         metrics.count(name, &[label, ("grpc_status_code", "OK")])
     }
 }
 
 fn number(count: usize) -> f64 {
-    f64::from(u32::try_from(count).expect("it is small"))
+    f64::from(u32::try_from(count).expect("a small number"))
 }

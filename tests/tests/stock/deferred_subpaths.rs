@@ -1,4 +1,4 @@
-//! A bind of a staged volume's subPath shows the volume.
+//! A container with a bind of a staged volume's subPath gets the volume.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,8 +22,7 @@ fn mount_at(source: &Path, at: &Path, fstype: &str, options: &str) {
     .expect("a mount");
 }
 
-/// What every one of them comes to: the container sees the volume at its subPath, and writes there;
-/// on the host nothing comes to stand.
+/// Asserts that a container sees the volume at its subPath and can write to it, and that nothing is created on the host.
 #[track_caller]
 fn assert_shows_the_volume(pod: &Pod, path: &str) {
     let watcher = MountWatcher::start(pod.volume.device.path());
@@ -38,7 +37,7 @@ fn assert_shows_the_volume(pod: &Pod, path: &str) {
     assert_eq!(
         fs::read_dir(&host).unwrap().count(),
         0,
-        "kubelet made an empty directory"
+        "kubelet's directory is empty"
     );
 
     let app = pod.app(&source);
@@ -49,7 +48,7 @@ fn assert_shows_the_volume(pod: &Pod, path: &str) {
     assert_eq!(
         fs::read_dir(&host).unwrap().count(),
         0,
-        "nothing stands on the host"
+        "nothing was written to the host"
     );
     watcher.assert_never_mounted();
 }
@@ -65,7 +64,7 @@ on_each_delegate! {
             symlink("srv/data", node.handler().kubelet_dir()).unwrap();
         });
         assert_shows_the_volume(&pod, "db");
-        // containerd gives sources resolved.
+        // containerd passes resolved sources.
         let resolved = pod.bind("db", 1).canonicalize().unwrap();
         assert!(resolved.starts_with(pod.volume.dir().join("srv/data")));
         assert_eq!(pod.app(&resolved).sh("cat /data/mark"), "volume");
@@ -87,7 +86,7 @@ on_each_delegate! {
         assert_shows_the_volume(&pod, "db");
     }
 
-    /// Each subvolume has a `st_dev` of its own.
+    /// Each subvolume has its own `st_dev`.
     fn in_a_subvolume_of_btrfs(delegate: Delegate) {
         let node = Node::new(delegate);
         let disk = LoopDevice::new(node.dir(), 128);
@@ -106,10 +105,10 @@ on_each_delegate! {
         let _ = Run::of(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
         let pod = Pod::of(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "sv/db");
-        assert_shows_the_volume_again(&pod, "db", 1);
+        assert_second_subpath_shows_the_volume(&pod, "db", 1);
     }
 
-    /// Some drivers mount something of the host's there (Kata's does).
+    /// Some drivers mount something of the host at the target path, Kata's for example.
     fn where_the_target_path_is_a_mount_of_its_own(delegate: Delegate) {
         let node = Node::new(delegate);
         let target = node.target(POD, "pv-1");
@@ -135,7 +134,7 @@ on_each_delegate! {
     fn a_subpath_that_the_volume_lacks_is_created_in_it(delegate: Delegate) {
         let pod = Pod::of(StagedVolume::with(delegate, &["--fs-group", "4321"]));
         let app = pod.app(&pod.bind("new/and/deep", 0));
-        assert_eq!(app.sh("stat -c '%a %g' /data"), "2775 4321", "the volume root's mode and group");
+        assert_eq!(app.sh("stat -c '%a %g' /data"), "2775 4321", "mode and group of the volume's root");
         let _ = app.sh("echo new > /data/mark");
         assert_eq!(fs::read_dir(pod.volume.target.join("new/and/deep")).unwrap().count(), 0);
         drop(app);
@@ -146,14 +145,14 @@ on_each_delegate! {
         assert_eq!(mark, b"new\n");
     }
 
-    /// The host's directory can't hold the file, so kubelet makes a directory of that name.
+    /// The host's directory does not contain the file, so kubelet creates a directory with its name.
     fn a_file_in_the_volume_is_mounted_as_a_file(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let whole = pod.app(&pod.volume.target);
         let _ = whole.sh("mkdir /data/conf; echo volume > /data/conf/app.ini; echo two > /data/conf/b.ini");
         let directory = pod.bind("conf/app.ini", 0);
         assert!(directory.is_dir());
-        // A file on the host can only be somebody's mistake: it isn't what is shown either.
+        // A file on the host can only be a mistake. The container does not get it.
         fs::write(pod.volume.target.join("conf/b.ini"), "host\n").unwrap();
         let file = pod.bind("conf/b.ini", 1);
         assert!(file.is_file());
@@ -179,7 +178,7 @@ on_each_delegate! {
         assert!(refused.stderr.contains("Read-only file system"), "{refused}");
         let _ = second.sh("echo b > /b/file");
         assert_eq!(first.sh("stat -c %d /data"), second.sh("stat -c %d /b"));
-        // Stopped and made again, as kubelet restarts it.
+        // kubelet restarts a container by creating a new one.
         first.stop();
         let _ = first.delete().success();
         fs::remove_dir_all(first.bundle()).unwrap();
@@ -188,7 +187,7 @@ on_each_delegate! {
 }
 
 #[track_caller]
-fn assert_shows_the_volume_again(pod: &Pod, path: &str, index: u32) {
+fn assert_second_subpath_shows_the_volume(pod: &Pod, path: &str, index: u32) {
     let app = pod.app(&pod.bind(path, index));
     let _ = app.sh("echo again > /data/mark");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! A pod that runs, whoever is restarted beside it.
+//! Running pods while crustlet and other daemons are restarted.
 
 use std::fs;
 use std::path::Path;
@@ -10,31 +10,31 @@ use nix::mount::{MntFlags, umount2};
 use runcrust_tests::manifests::Pod;
 use runcrust_tests::{host, on_each_delegate, process};
 
-use crate::scene::{How, Scene, Storage, pod_with};
+use crate::scene::{Mounting, Scene, Storage, pod_with};
 
-/// Which processes it is.
+/// The sandboxes and the container of a pod, and how often the container has started.
 #[derive(Debug, PartialEq)]
-struct Seen {
+struct RunningState {
     sandboxes: Vec<String>,
     container: String,
-    begun: usize,
+    start_count: usize,
 }
 
-impl Seen {
+impl RunningState {
     #[track_caller]
     fn of(scene: &Scene, pod: &Pod) -> Self {
         Self {
             sandboxes: scene.sandboxes(pod),
             container: scene.container(pod),
-            begun: scene.begun(pod),
+            start_count: scene.start_count(pod),
         }
     }
 }
 
-/// A pod with one volume of each kind, each whole and in part.
+/// A pod with a deferred and a plain volume, each mounted as a whole and with a subPath.
 fn pod_with_both(deferred: &Storage, plain: &Storage) -> Pod {
     let plain = &plain.claim;
-    pod_with("web", deferred, How::Deferred)
+    pod_with("web", deferred, Mounting::Deferred)
         .mount_as(&deferred.claim, "/data-part", "subPath: part")
         .claim(plain)
         .mount(plain, "/plain")
@@ -47,7 +47,8 @@ fn published(scene: &Scene) -> Vec<NodePublishVolumeRequest> {
     requests
 }
 
-/// What a boot leaves of all but crustlet, and starts again.
+/// Simulates a boot for everything except crustlet: ends all processes, removes mounts and files in memory, and starts
+/// the daemons again.
 #[track_caller]
 fn boot(scene: &Scene) {
     let cri = scene.cri();
@@ -55,13 +56,9 @@ fn boot(scene: &Scene) {
     let containers = cri.containers("").expect("ListContainers");
     let mut pids: Vec<i32> = sandboxes
         .iter()
-        .map(|it| cri.pod_pid(&it.id).expect("its pid"))
+        .map(|it| cri.pod_pid(&it.id).expect("a pid"))
         .collect();
-    pids.extend(
-        containers
-            .iter()
-            .map(|it| cri.pid(&it.id).expect("its pid")),
-    );
+    pids.extend(containers.iter().map(|it| cri.pid(&it.id).expect("a pid")));
     let shims = scene.containerd.shims();
     scene.containerd.kill_daemon();
     scene.ops.kill();
@@ -77,7 +74,7 @@ fn boot(scene: &Scene) {
         for mount in host::mounts_below(directory).iter().rev() {
             umount2(mount, MntFlags::MNT_DETACH).expect("umount2");
         }
-        fs::remove_dir_all(directory).expect("what was in memory");
+        fs::remove_dir_all(directory).expect("a directory in memory");
     }
     scene.csi.simulate_reboot();
     scene.ops.spawn(scene.ops.command());
@@ -90,79 +87,79 @@ const WRITE: &str =
 const READ: &str = "cat /data/kept /data/part/kept /plain/kept /plain/part/kept";
 
 on_each_delegate! {
-    fn a_pod_that_runs_is_left_alone(delegate: Delegate) {
+    fn a_running_pod_is_left_alone(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (one, two) = (scene.claim("one"), scene.claim("two"));
         let pod = pod_with_both(&one, &two);
         scene.run(&pod);
         scene.sh(&pod, WRITE);
-        let (seen, asked) = (Seen::of(&scene, &pod), published(&scene));
+        let (state_before, requests_before) = (RunningState::of(&scene, &pod), published(&scene));
         let read = scene.sh(&pod, READ);
         assert_eq!(read, "data\ndata-part\nplain\nplain-part");
         for _ in 0..2 {
             scene.clear_requests();
             scene.restart();
-            scene.wait_measured(&[&one, &two]);
-            scene.wait_look();
+            scene.wait_for_stats(&[&one, &two]);
+            scene.wait_for_relist();
             let mut steps = scene.relay.steps();
             steps.sort_unstable();
             let [stage, publish] = ["NodeStageVolumeRequest", "NodePublishVolumeRequest"];
-            assert_eq!(steps, [publish, publish, stage, stage], "each is asked for once more");
-            assert_eq!(published(&scene), asked, "in the same words");
+            assert_eq!(steps, [publish, publish, stage, stage], "each call is repeated once");
+            assert_eq!(published(&scene), requests_before, "the requests are the same");
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-            assert_eq!(Seen::of(&scene, &pod), seen);
+            assert_eq!(RunningState::of(&scene, &pod), state_before);
             assert_eq!(scene.sh(&pod, READ), read);
-            scene.assert_there(&pod, &one, How::Deferred);
+            scene.assert_mounted(&pod, &one, Mounting::Deferred);
         }
         scene.end(&pod);
         scene.assert_nothing_left(&[&one, &two]);
     }
 
-    /// Its volumes are uncertain as long as nobody can be asked.
+    /// Its volumes are uncertain as long as the driver does not run.
     fn an_ended_container_restarts_once_its_volumes_are_certain(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        for (name, how) in [("deferred", How::Deferred), ("plain", How::Plain)] {
+        for (name, mounting) in [("deferred", Mounting::Deferred), ("plain", Mounting::Plain)] {
             let storage = scene.claim(name);
-            let pod = pod_with(name, &storage, how);
+            let pod = pod_with(name, &storage, mounting);
             scene.run(&pod);
-            let seen = Seen::of(&scene, &pod);
+            let state_before = RunningState::of(&scene, &pod);
             scene.csi.kill();
             scene.crustlet.kill();
-            scene.cri().stop(&seen.container).expect("StopContainer");
+            scene.cri().stop(&state_before.container).expect("StopContainer");
             scene.clear_requests();
             scene.start(&[]);
-            scene.wait_look();
+            scene.wait_for_relist();
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
             scene.csi.spawn(scene.csi.command(&[]));
-            scene.wait_runs(&pod);
-            assert_eq!(scene.sandboxes(&pod), seen.sandboxes);
-            assert_eq!(scene.begun(&pod), 2);
-            scene.assert_nothing_taken_back();
+            scene.wait_running(&pod);
+            assert_eq!(scene.sandboxes(&pod), state_before.sandboxes);
+            assert_eq!(scene.start_count(&pod), 2);
+            scene.assert_nothing_removed();
             scene.end(&pod);
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(how);
+            scene.assert_unpublished(mounting);
         }
     }
 
-    /// All that a volume's end needs stands beside it.
-    fn what_a_volume_is_may_be_forgotten_while_its_pod_runs(delegate: Delegate) {
+    /// Everything that is needed to remove a volume is on record beside it.
+    fn a_volumes_manifest_may_be_removed_while_its_pod_runs(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        for (name, how) in [("deferred", How::Deferred), ("plain", How::Plain)] {
+        for (name, mounting) in [("deferred", Mounting::Deferred), ("plain", Mounting::Plain)] {
             let storage = scene.claim(name);
-            let pod = pod_with(name, &storage, how);
+            let pod = pod_with(name, &storage, mounting);
             scene.run(&pod);
-            let seen = Seen::of(&scene, &pod);
+            let state_before = RunningState::of(&scene, &pod);
             scene.clear_requests();
             scene.crustlet.remove(&storage.pv);
-            scene.wait_look();
+            scene.wait_for_relist();
             scene.restart();
-            scene.wait_look();
+            scene.wait_for_relist();
             assert_eq!(scene.relay.steps(), Vec::<&str>::new());
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-            assert_eq!(Seen::of(&scene, &pod), seen);
+            assert_eq!(RunningState::of(&scene, &pod), state_before);
             scene.end(&pod);
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(how);
+            scene.assert_unpublished(mounting);
         }
     }
 
@@ -173,14 +170,14 @@ on_each_delegate! {
         let pod = pod.deferred("data").mount("data", "/data");
         scene.apply_pod(&pod);
         scene.crustlet.wait_pod("once", "Succeeded");
-        scene.crustlet.wait("its volume to go", || scene.crustlet.volume(&storage.volume.id).is_none());
+        scene.crustlet.wait("its volume to be unstaged", || scene.crustlet.volume(&storage.volume.id).is_none());
         scene.clear_requests();
         scene.runtime.hold("ListPodSandbox", runcrust_tests::csi::Moment::Before);
         scene.restart();
         scene.runtime.wait_held();
         scene.runtime.clear_faults();
         scene.crustlet.wait_pod("once", "Succeeded");
-        scene.wait_look();
+        scene.wait_for_relist();
         assert_eq!(scene.relay.steps(), Vec::<&str>::new());
         scene.end(&pod);
         scene.assert_nothing_left(&[&storage]);
@@ -191,19 +188,19 @@ on_each_delegate! {
         let (one, two) = (scene.claim("one"), scene.claim("two"));
         let pod = pod_with_both(&one, &two);
         scene.run(&pod);
-        let seen = Seen::of(&scene, &pod);
+        let state_before = RunningState::of(&scene, &pod);
         scene.crustlet.kill();
         scene.containerd.kill_daemon();
         scene.clear_requests();
         scene.start(&[]);
-        scene.wait_look();
-        scene.assert_nothing_taken_back();
+        scene.wait_for_relist();
+        scene.assert_nothing_removed();
         scene.containerd.restart();
-        scene.wait_measured(&[&one, &two]);
-        scene.wait_look();
-        scene.assert_nothing_taken_back();
+        scene.wait_for_stats(&[&one, &two]);
+        scene.wait_for_relist();
+        scene.assert_nothing_removed();
         assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-        assert_eq!(Seen::of(&scene, &pod), seen);
+        assert_eq!(RunningState::of(&scene, &pod), state_before);
         scene.end(&pod);
         scene.assert_nothing_left(&[&one, &two]);
     }
@@ -211,7 +208,7 @@ on_each_delegate! {
     fn a_deferred_volume_waits_for_crust_ops_to_come_back(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        let pod = pod_with("web", &storage, How::Deferred);
+        let pod = pod_with("web", &storage, Mounting::Deferred);
         scene.run(&pod);
         scene.ops.kill();
         scene.crustlet.kill();
@@ -225,39 +222,39 @@ on_each_delegate! {
         scene.restart();
         scene.ops.spawn(scene.ops.command());
         scene.assert_nothing_left(&[&storage]);
-        scene.assert_unpublished(How::Deferred);
+        scene.assert_unpublished(Mounting::Deferred);
     }
 
-    fn of_two_pods_with_a_volume_one_goes(delegate: Delegate) {
+    fn the_end_of_one_pod_leaves_the_volume_of_another(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");
-        for how in [How::Deferred, How::Plain] {
-            let [stays, goes] = ["stays", "goes"].map(|name| pod_with(&format!("{name}-{how}"), &storage, how));
+        for mounting in [Mounting::Deferred, Mounting::Plain] {
+            let [stays, goes] = ["stays", "goes"].map(|name| pod_with(&format!("{name}-{mounting}"), &storage, mounting));
             scene.run(&stays);
             scene.run(&goes);
-            let seen = Seen::of(&scene, &stays);
+            let state_before = RunningState::of(&scene, &stays);
             scene.crustlet.kill();
             scene.crustlet.remove(goes.name());
             scene.clear_requests();
             scene.start(&[]);
             scene.crustlet.wait_gone(&goes.uid());
-            scene.wait_measured(&[&storage]);
+            scene.wait_for_stats(&[&storage]);
             let unpublished: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
             let target = scene.target(&goes, &storage.pv);
             assert!(unpublished.iter().all(|it| Path::new(&it.target_path) == target), "{unpublished:?}");
             assert_eq!(scene.relay.requests::<NodeUnstageVolumeRequest>(), []);
-            assert_eq!(Seen::of(&scene, &stays), seen);
+            assert_eq!(RunningState::of(&scene, &stays), state_before);
             scene.end(&stays);
             scene.assert_nothing_left(&[&storage]);
-            scene.assert_unpublished(how);
+            scene.assert_unpublished(mounting);
         }
     }
 
-    /// KEP-2485: who had it is known from the disk.
+    /// KEP-2485. The previous pod is known from the records on the disk.
     fn a_single_pod_volume_passes_on_when_unpublished(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let storage = scene.claim_of("data", |volume| volume.mode("ReadWriteOncePod"));
-        let (first, next) = (pod_with("z-first", &storage, How::Deferred), pod_with("a-next", &storage, How::Deferred));
+        let storage = scene.claim_with("data", |volume| volume.mode("ReadWriteOncePod"));
+        let (first, next) = (pod_with("z-first", &storage, Mounting::Deferred), pod_with("a-next", &storage, Mounting::Deferred));
         scene.run(&first);
         scene.crustlet.kill();
         scene.apply_pod(&next);
@@ -267,7 +264,7 @@ on_each_delegate! {
         scene.crustlet.remove("z-first");
         scene.clear_requests();
         scene.start(&[]);
-        scene.wait_runs(&next);
+        scene.wait_running(&next);
         let steps = scene.relay.steps();
         assert_eq!(steps.first(), Some(&"NodeUnpublishVolumeRequest"), "{steps:?}");
         assert_eq!(scene.sh(&next, "cat /data/begun-by-z-first"), "begun");
@@ -275,13 +272,13 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// All that was mounted, attached or in memory is gone; what is on the disk isn't.
+    /// A boot removes mounts, loop devices and files in memory, and keeps the records on the disk.
     fn after_a_boot_pods_restart_and_leftovers_are_removed(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let hows = [How::Deferred, How::Plain];
+        let mountings = [Mounting::Deferred, Mounting::Plain];
         let storages = ["one", "two", "three", "four"].map(|name| scene.claim(name));
-        let kept = [0, 1].map(|at| pod_with(&format!("kept-{}", hows[at]), &storages[at], hows[at]));
-        let gone = [0, 1].map(|at| pod_with(&format!("gone-{}", hows[at]), &storages[at + 2], hows[at]));
+        let kept = [0, 1].map(|at| pod_with(&format!("kept-{}", mountings[at]), &storages[at], mountings[at]));
+        let gone = [0, 1].map(|at| pod_with(&format!("gone-{}", mountings[at]), &storages[at + 2], mountings[at]));
         for pod in kept.iter().chain(&gone) {
             scene.run(pod);
         }
@@ -292,10 +289,10 @@ on_each_delegate! {
         boot(&scene);
         scene.clear_requests();
         scene.start(&[]);
-        for (pod, (storage, how)) in kept.iter().zip(storages.iter().zip(hows)) {
-            scene.wait_runs(pod);
-            scene.assert_there(pod, storage, how);
-            assert_eq!(scene.begun(pod), 2);
+        for (pod, (storage, mounting)) in kept.iter().zip(storages.iter().zip(mountings)) {
+            scene.wait_running(pod);
+            scene.assert_mounted(pod, storage, mounting);
+            assert_eq!(scene.start_count(pod), 2);
         }
         for pod in &gone {
             scene.crustlet.wait_gone(&pod.uid());
