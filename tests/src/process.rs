@@ -91,7 +91,7 @@ fn group_of(pid: i32) -> Option<i32> {
     Some(Stat::of(pid)?.group)
 }
 
-/// Fields of `/proc/<pid>/stat` (proc_pid_stat(5)).
+/// Fields of `/proc/<pid>/stat` (`proc_pid_stat(5)`).
 struct Stat {
     state: char,
     parent: i32,

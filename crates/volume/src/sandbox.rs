@@ -31,10 +31,14 @@ const ID_FILE: &str = "id";
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The sandbox's mount namespace can't be entered.
-    #[error("sandbox {id}: {source}; hint: if the pod's sandbox has ended, wait until kubelet has recreated it")]
+    #[error(
+        "sandbox {id}: {source}; hint: if the pod's sandbox has ended, wait until kubelet has recreated it"
+    )]
     Namespace { id: String, source: NamespaceError },
     /// The recorded process has ended.
-    #[error("sandbox {id}: process {pid} has ended; hint: wait until kubelet has recreated the sandbox")]
+    #[error(
+        "sandbox {id}: process {pid} has ended; hint: wait until kubelet has recreated the sandbox"
+    )]
     Ended { id: String, pid: i32 },
     /// The pid was reused, and its process belongs to another sandbox.
     #[error(
