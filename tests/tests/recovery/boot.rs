@@ -1,4 +1,4 @@
-//! Directories that outlive the node's boot: of what is in them nobody lives.
+//! Records that outlive a reboot: the processes that they name do not exist any more.
 
 use std::fs;
 use std::path::PathBuf;
@@ -10,26 +10,26 @@ use serde_json::Value;
 
 use crate::{OTHER_POD, answer, assert_collected, kinds, next_works};
 
-/// Where a node's bundles are.
+/// The location of a node's bundles.
 #[derive(PartialEq)]
 enum Bundles {
-    /// Below `/run`, as containerd's.
+    /// Below `/run`, like containerd's.
     InMemory,
-    /// As podman's.
+    /// On disk, like podman's.
     OnDisk,
 }
 
-/// Records as an earlier boot left them, whose processes seem to live: their pids and start times are
-/// this one's.
-fn boot(node: &Node, bundles: &Bundles) {
-    let own = start_time();
+/// Makes the records look as if an earlier boot had left them. Their pids and start times are those of the test's own
+/// process, so that only the boot id shows that they are stale.
+fn simulate_reboot(node: &Node, bundles: &Bundles) {
+    let start_time = own_start_time();
     for file in node.records() {
         let file = node.dir().join(file);
         if file.extension().is_none_or(|extension| extension != "json") {
             continue;
         }
         let mut record: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        earlier(&mut record, own);
+        set_earlier_boot(&mut record, start_time);
         if let Some(place) = record.get_mut("place") {
             place["volatile"] = (*bundles == Bundles::InMemory).into();
         }
@@ -37,7 +37,7 @@ fn boot(node: &Node, bundles: &Bundles) {
     }
 }
 
-fn earlier(value: &mut Value, own: u64) {
+fn set_earlier_boot(value: &mut Value, start_time: u64) {
     match value {
         Value::Object(object) => {
             let is_process = object.contains_key("startTime");
@@ -45,18 +45,20 @@ fn earlier(value: &mut Value, own: u64) {
                 match key.as_str() {
                     "bootId" => *value = "00000000-0000-4000-8000-000000000000".into(),
                     "pid" if is_process => *value = std::process::id().into(),
-                    "startTime" => *value = own.into(),
-                    _ => earlier(value, own),
+                    "startTime" => *value = start_time.into(),
+                    _ => set_earlier_boot(value, start_time),
                 }
             }
         }
-        Value::Array(list) => list.iter_mut().for_each(|value| earlier(value, own)),
+        Value::Array(list) => list
+            .iter_mut()
+            .for_each(|value| set_earlier_boot(value, start_time)),
         _ => {}
     }
 }
 
-/// Field 22 of `proc_pid_stat(5)`.
-fn start_time() -> u64 {
+/// Returns the start time of this process: field 22 of `proc_pid_stat(5)`.
+fn own_start_time() -> u64 {
     let stat = fs::read_to_string("/proc/self/stat").unwrap();
     let (_, fields) = stat.rsplit_once(") ").unwrap();
     fields.split(' ').nth(19).unwrap().parse().unwrap()
@@ -67,11 +69,11 @@ fn owners(node: &Node) -> PathBuf {
 }
 
 on_each_delegate! {
-    fn leaves_what_is_staged_and_nobody_who_has_it(delegate: Delegate) {
+    fn after_a_reboot_volumes_are_staged_and_unused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         kill_and_remove_bundles(&[&app, &sandbox]);
-        boot(&volume, &Bundles::InMemory);
+        simulate_reboot(&volume, &Bundles::InMemory);
         let volumes = answer(&volume, &["list", "--json"]);
         assert_eq!(volumes["volumes"][0]["state"], "staged", "{volumes}");
         assert_collected(&volume, &["bundle", "owner", "record", "sandbox", "user"]);
@@ -82,14 +84,14 @@ on_each_delegate! {
         volume.node.unstage_all(&[&volume.target, &others]);
     }
 
-    /// The number of a device is another's after the next boot.
-    fn without_gc_nobody_is_kept_from_a_device_either(delegate: Delegate) {
+    /// After a reboot a device's number may belong to another device.
+    fn stale_owners_of_a_device_number_block_no_pod(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
         next_works(&node, POD, &target);
-        boot(&node, &Bundles::InMemory);
-        // Now the volume is on the other one, and that on this one.
+        simulate_reboot(&node, &Bundles::InMemory);
+        // The list of the first device's number is now that of the second.
         let list = |number: &str| owners(&node).join(format!("{number}.json"));
         fs::rename(list(device.number()), list(other.number())).unwrap();
         let second = node.stage(OTHER_POD, "pv-2", &other, &[]);
@@ -101,18 +103,18 @@ on_each_delegate! {
         node.unstage_all(&[&target, &second]);
     }
 
-    /// kubelet's file system may not be mounted yet, and its number be another's.
-    fn what_is_gone_is_so_for_sure_once_it_was_there_in_this_boot(delegate: Delegate) {
+    /// kubelet's file system may not be mounted yet, so only what was seen in this boot counts as gone.
+    fn after_a_reboot_missing_bundles_are_unknown(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         kill_and_remove_bundles(&[&app, &sandbox]);
-        boot(&volume, &Bundles::OnDisk);
+        simulate_reboot(&volume, &Bundles::OnDisk);
         let directory = crate::pod_directory(&volume, POD);
         fs::remove_dir_all(&directory).unwrap();
-        let said = collect(&volume);
-        assert_eq!(kinds(&said.removed), ["owner", "record", "sandbox", "user"], "{said:?}");
-        assert_eq!(kinds(&said.left), ["bundle", "volume"], "{said:?}");
-        for left in &said.left {
+        let report = collect(&volume);
+        assert_eq!(kinds(&report.removed), ["owner", "record", "sandbox", "user"], "{report:?}");
+        assert_eq!(kinds(&report.left), ["bundle", "volume"], "{report:?}");
+        for left in &report.left {
             let why = left["why"].as_str().unwrap();
             assert!(why.contains("earlier boot of the node") && why.contains("hint: "), "{why}");
         }
@@ -120,7 +122,7 @@ on_each_delegate! {
         for record in fs::read_dir(bundles).unwrap() {
             let record = record.unwrap();
             let named = format!("remove bundles/{}", record.file_name().display());
-            assert!(said.left.iter().any(|it| it["why"].as_str().unwrap().contains(&named)), "{said:?}");
+            assert!(report.left.iter().any(|it| it["why"].as_str().unwrap().contains(&named)), "{report:?}");
             fs::remove_file(record.path()).unwrap();
         }
         fs::create_dir_all(&volume.target).unwrap();

@@ -1,5 +1,5 @@
-//! KEP-2857's story 5: a driver that doesn't defer any more removes the target directory and never
-//! unstages. What was staged goes then, and only then.
+//! KEP-2857's story 5: a driver that no longer defers removes the target directory and never unstages. Only then `gc`
+//! removes the entry.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -19,33 +19,33 @@ use serde_json::json;
 
 use crate::{OTHER_POD, assert_collected, kinds, next_works, pod_directory, why_left};
 
-/// A volume on a device of its own, which a pod has had.
-fn used(node: &Node) -> (LoopDevice, PathBuf) {
+/// Stages a volume, and runs and removes a pod with it.
+fn stage_and_use(node: &Node) -> (LoopDevice, PathBuf) {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
     next_works(node, POD, &target);
-    // A `delete` comes before its bundle's end.
+    // The bundle is removed after its `delete`, so its record is still there.
     assert_collected(node, &["bundle"]);
     (device, target)
 }
 
 on_each_delegate! {
-    fn with_its_target_directory_the_volume_goes(delegate: Delegate) {
+    fn a_volume_is_removed_with_its_target_directory(delegate: Delegate) {
         for gone in [|node: &Node, _: &Path| pod_directory(node, POD), |_: &Node, target: &Path| target.to_owned()] {
             let node = Node::new(delegate);
-            let (device, target) = used(&node);
+            let (device, target) = stage_and_use(&node);
             fs::remove_dir_all(gone(&node, &target)).unwrap();
             assert_collected(&node, &["owner", "volume"]);
             node.assert_nothing_left();
-            let again = node.stage(POD, "pv-1", &device, &[]);
-            next_works(&node, POD, &again);
+            let staged = node.stage(POD, "pv-1", &device, &[]);
+            next_works(&node, POD, &staged);
         }
     }
 
-    fn both_entries_of_it_go(delegate: Delegate) {
+    fn both_entries_behind_a_link_are_removed(delegate: Delegate) {
         let node = Node::new(delegate);
         symlink(node.dir().subdir("real"), node.handler().kubelet_dir()).unwrap();
-        let (_device, target) = used(&node);
+        let (_device, target) = stage_and_use(&node);
         let resolved = target.canonicalize().unwrap();
         assert!(node.entry(&target).exists() && node.entry(&resolved).exists());
         fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
@@ -53,31 +53,31 @@ on_each_delegate! {
         node.assert_nothing_left();
     }
 
-    /// kubelet doesn't publish again for a sandbox that it makes anew.
-    fn not_while_the_pod_may_make_a_sandbox_anew(delegate: Delegate) {
+    /// kubelet does not publish again for a new sandbox of the pod.
+    fn a_volume_is_kept_while_its_pod_may_get_a_new_sandbox(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::remove_dir_all(&volume.target).unwrap();
         assert_collected(&volume, &[]);
         let app = volume.app(&sandbox);
-        // containerd would have made the directory again.
+        // The app's create made the directory, as containerd does.
         let _ = fs::remove_dir_all(&volume.target);
         process::kill_and_wait(sandbox.pid());
-        // Its app has a pid namespace of its own, and lives on.
+        // The app has its own pid namespace, so it survives.
         assert_collected(&volume, &["sandbox", "user"]);
-        let again = volume.sandbox();
+        let restarted = volume.sandbox();
         kill_and_remove_bundles(&[&app]);
         assert_collected(&volume, &["bundle", "user"]);
-        let app = volume.app(&again);
+        let app = volume.app(&restarted);
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
-        end([app, again]);
+        end([app, restarted]);
         let _ = fs::remove_dir_all(&volume.target);
         assert_collected(&volume, &["bundle", "owner", "volume"]);
     }
 }
 
-/// A `delete` that comes after its volume has gone, as containerd's does when it comes back.
+/// containerd calls `delete` when it runs again, after the volume was removed.
 #[test]
-fn whoever_releases_it_later_leaves_nothing_of_it() {
+fn a_delete_after_the_volumes_removal_leaves_nothing() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let app = volume.app(&sandbox);
     for container in [&app, &sandbox] {
@@ -91,11 +91,11 @@ fn whoever_releases_it_later_leaves_nothing_of_it() {
     volume.assert_nothing_left();
 }
 
-/// As a `gc` leaves it that is killed on its way.
+/// A `gc` that was killed leaves such a lock.
 #[test]
-fn a_lock_whose_volume_is_gone_goes_unless_somebody_has_it() {
+fn the_lock_of_a_removed_volume_is_removed_unless_held() {
     let node = Node::new(Delegate::Runc);
-    let (_device, target) = used(&node);
+    let (_device, target) = stage_and_use(&node);
     let lock = node.lock_file(&target);
     let _ = node.unstage(&target).success();
     assert!(!lock.exists());
@@ -108,16 +108,16 @@ fn a_lock_whose_volume_is_gone_goes_unless_somebody_has_it() {
 }
 
 #[test]
-fn not_while_its_device_is_in_use() {
+fn a_volume_is_kept_while_its_device_is_in_use() {
     let node = Node::new(Delegate::Runc);
-    let (device, target) = used(&node);
+    let (device, target) = stage_and_use(&node);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
     with_mounted(device.path(), |_| {
         let why = why_left(&node, "volume");
         assert!(why.contains(utf8(device.path())), "{why}");
     });
     assert!(node.entry(&target).exists());
-    // Another pod's use is on record.
+    // Another pod's use is recorded, so it is not unknown.
     let other = node.stage(OTHER_POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(OTHER_POD);
     assert_collected(&node, &["owner", "volume"]);
@@ -126,9 +126,9 @@ fn not_while_its_device_is_in_use() {
 }
 
 #[test]
-fn not_where_nothing_is_missing_that_was_there() {
+fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
-    // By hand, before there is a pod.
+    // Staged by hand, before there is a pod.
     let target = node.handler().target_path(POD, "pv-1");
     fs::create_dir_all(node.handler().kubelet_dir().join("pods")).unwrap();
     let _ = node.try_stage(&target, device.path(), &[]).success();
@@ -136,7 +136,7 @@ fn not_where_nothing_is_missing_that_was_there() {
     fs::create_dir(pod_directory(&node, OTHER_POD)).unwrap();
     assert_collected(&node, &[]);
     let _ = node.unstage(&target).success();
-    // A driver may stage before it makes the directory, in the one that kubelet has made.
+    // A driver may stage before it creates the target directory, in the directory that kubelet has created.
     let place = target.parent().unwrap();
     fs::create_dir_all(place).unwrap();
     let _ = node.try_stage(&target, device.path(), &[]).success();
@@ -145,7 +145,7 @@ fn not_where_nothing_is_missing_that_was_there() {
     assert_collected(&node, &[]);
     fs::remove_dir(&target).unwrap();
     assert_collected(&node, &[]);
-    // What nobody has seen at a stage is seen at the first use.
+    // The target directory is seen at the first use, if not at the stage.
     fs::create_dir(&target).unwrap();
     next_works(&node, POD, &target);
     assert_collected(&node, &["bundle"]);
@@ -155,11 +155,11 @@ fn not_where_nothing_is_missing_that_was_there() {
 }
 
 #[test]
-fn not_where_nobody_said_whether_it_was_there() {
+fn a_volume_is_kept_if_its_target_directory_is_unrecorded() {
     let volume = StagedVolume::new(Delegate::Runc);
-    // As others than crust_ops stage, and its first versions.
-    let seen = volume.entry().join("target.json");
-    fs::remove_file(&seen).unwrap();
+    // As in an entry of another program, or of an early version of crust_ops.
+    let target_record = volume.entry().join("target.json");
+    fs::remove_file(&target_record).unwrap();
     fs::remove_dir(&volume.target).unwrap();
     let why = why_left(&volume, "volume");
     assert!(
@@ -168,7 +168,7 @@ fn not_where_nobody_said_whether_it_was_there() {
     );
     fs::create_dir(&volume.target).unwrap();
     next_works(&volume, POD, &volume.target);
-    assert!(seen.exists());
+    assert!(target_record.exists());
     fs::remove_dir(&volume.target).unwrap();
     assert_collected(&volume, &["bundle", "owner", "volume"]);
 }
@@ -176,38 +176,38 @@ fn not_where_nobody_said_whether_it_was_there() {
 #[test]
 fn a_replaced_target_or_missing_kubelet_directory_is_kept() {
     let node = Node::new(Delegate::Runc);
-    let (_device, target) = used(&node);
+    let (_device, target) = stage_and_use(&node);
     fs::remove_dir(&target).unwrap();
     let place = target.parent().unwrap();
-    let says = |words: &str| {
+    let assert_left = |words: &str| {
         let why = why_left(&node, "volume");
         assert!(why.contains(words), "{why}");
         assert!(node.entry(&target).exists());
     };
     fs::write(&target, "").unwrap();
-    says("is a file");
+    assert_left("is a file");
     fs::remove_file(&target).unwrap();
     symlink("nowhere", &target).unwrap();
-    says("is a symbolic link");
+    assert_left("is a symbolic link");
     fs::remove_file(&target).unwrap();
     fs::remove_dir(place).unwrap();
     fs::write(place, "").unwrap();
     // ENOTDIR.
-    says("lstat ");
+    assert_left("lstat ");
     fs::remove_file(place).unwrap();
     let (kubelet, away) = (node.handler().kubelet_dir(), node.dir().join("away"));
     fs::rename(&kubelet, &away).unwrap();
-    says("is kubelet's directory mounted?");
+    assert_left("is kubelet's directory mounted?");
     fs::create_dir(&kubelet).unwrap();
-    says("is kubelet's directory mounted?");
+    assert_left("is kubelet's directory mounted?");
     fs::remove_dir(&kubelet).unwrap();
     fs::rename(&away, &kubelet).unwrap();
     assert_collected(&node, &["owner", "volume"]);
 }
 
-/// The directory is the machine's: other tests' entries are there too.
+/// The test ignores other entries, because the directory of Kata's entries is shared with other tests.
 #[test]
-fn what_is_staged_for_kata_is_its_drivers() {
+fn an_entry_of_kata_is_never_removed() {
     let node = Node::with(Delegate::Runc, "kata_layout = true");
     let device = node.ext4();
     let target = node.target(POD, "pv-1");
@@ -215,17 +215,20 @@ fn what_is_staged_for_kata_is_its_drivers() {
     let entry = KataEntry::add(&target, &info);
     next_works(&node, POD, &target);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
-    let said = gc(&node, &["--dry-run"]);
+    let report = gc(&node, &["--dry-run"]);
     let own = |it: &serde_json::Value| it["target_path"] == utf8(&target);
-    assert!(!said.removed.iter().chain(&said.left).any(own), "{said:?}");
+    assert!(
+        !report.removed.iter().chain(&report.left).any(own),
+        "{report:?}"
+    );
     entry.remove();
-    let said = gc(&node, &["--dry-run"]);
-    let removed: Vec<_> = said.removed.into_iter().filter(own).collect();
+    let report = gc(&node, &["--dry-run"]);
+    let removed: Vec<_> = report.removed.into_iter().filter(own).collect();
     assert_eq!(kinds(&removed), ["owner"]);
 }
 
 #[test]
-fn crust_ops_does_so_by_itself() {
+fn crust_ops_removes_such_volumes_periodically() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::with(&node, "reconcile_interval = 1");
     let device = node.ext4();
@@ -235,19 +238,20 @@ fn crust_ops_does_so_by_itself() {
     }
     next_works(&node, POD, &target);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
-    wait_until("the volume to go", WAIT_TIMEOUT, || {
+    wait_until("the volume's removal", WAIT_TIMEOUT, || {
         !node.entry(&target).exists()
     });
-    wait_until("that to be told", WAIT_TIMEOUT, || {
-        let told = |line: &str| {
+    wait_until("the line in the log", WAIT_TIMEOUT, || {
+        let is_logged = |line: &str| {
             line.contains(utf8(&target)) && line.contains("its target directory is gone")
         };
-        ops.log().lines().any(told)
+        ops.log().lines().any(is_logged)
     });
     assert!(node.entry(&other).exists());
-    ops.unstage(&target).expect("what is gone is unstaged");
+    ops.unstage(&target)
+        .expect("unstaging a removed volume succeeds");
     ops.unstage(&other).unwrap();
-    wait_until("what else is left to go", WAIT_TIMEOUT, || {
+    wait_until("the removal of all records", WAIT_TIMEOUT, || {
         node.records().is_empty() && node.volume_locks().is_empty()
     });
 }

@@ -1,5 +1,5 @@
-//! SIGKILL for whole pods, containerd and its shims. Who is killed at a step of its own is the suite
-//! `interrupted`'s, and `crust_ops` `ops`'.
+//! Pods, containerd and its shims killed with SIGKILL. The suite `interrupted` kills runcrust after each of its steps, and
+//! the suite `ops` kills `crust_ops`.
 
 use runcrust_tests::container::kill_and_remove_bundles;
 use runcrust_tests::node::WAIT_TIMEOUT;
@@ -10,7 +10,7 @@ use runcrust_tests::{
 use crate::{assert_collected, next_works};
 
 on_each_delegate! {
-    fn a_pod_and_all_that_it_runs(delegate: Delegate) {
+    fn records_of_a_killed_pod_are_removed(delegate: Delegate) {
         let node = Node::new(delegate);
         let (one, two) = (node.ext4(), node.ext4());
         let targets = [node.stage(POD, "pv-1", &one, &[]), node.stage(POD, "pv-2", &two, &[])];
@@ -21,13 +21,13 @@ on_each_delegate! {
         assert_collected(&node, &["bundle", "record", "sandbox", "user"]);
         for target in &targets {
             let [info, record] = ["mountInfo.json", "runcrust.json"].map(|file| node.entry(target).join(file));
-            assert!(info.exists() && !record.exists(), "what is staged stays");
+            assert!(info.exists() && !record.exists(), "the volume is not staged, or still recorded as used");
             next_works(&node, POD, target);
         }
         node.unstage_all(&[&targets[0], &targets[1]]);
     }
 
-    fn containerd_its_shims_and_its_pods(delegate: Delegate) {
+    fn records_of_pods_killed_with_containerd_are_removed(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let containerd = Containerd::start(volume.dir(), &[("crust", &volume.handler().runtime())]);
         let pod = CriPod::run(&containerd, POD);
@@ -40,13 +40,13 @@ on_each_delegate! {
             process::kill_now(pid);
         }
         wait_until("the pod's processes to end", WAIT_TIMEOUT, || !pids.into_iter().any(process::is_alive));
-        // The bundles are containerd's, and there until it comes again.
+        // containerd has not removed the bundles yet.
         assert_collected(&volume, &["record", "sandbox", "user"]);
         containerd.restart();
-        let again = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
-        let two = again.start(&again.with("two", &volume.target).attempt(1));
+        let second = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+        let two = second.start(&second.with("two", &volume.target).attempt(1));
         assert_eq!(containerd.cri().sh(&two, "echo on > /data/file; cat /data/file"), "on");
-        again.end();
+        second.end();
         pod.end();
         assert_collected(&volume, &["bundle"]);
         volume.unstage_all();

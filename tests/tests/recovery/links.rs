@@ -1,5 +1,5 @@
-//! The link by which a volume's device was staged is gone, or leads to another disk: udev removes and
-//! repoints the links in `/dev/disk`. Who has the volume keeps it, and nobody gets the other disk.
+//! A volume was staged by a link in `/dev/disk`, which udev removes, or changes to lead to another disk. A pod that uses
+//! the volume keeps it, and no pod gets the other disk.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use runcrust_tests::{
 
 use crate::answer;
 
-/// A staged volume whose device goes by a link.
+/// A volume that was staged by a link to its device.
 struct Scene {
     node: Node,
     device: LoopDevice,
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// As udev does.
+    /// Changes or removes the link, as udev does.
     fn change_link(&self, to: Option<&Path>) {
         fs::remove_file(&self.link).expect("unlink");
         if let Some(to) = to {
@@ -63,7 +63,7 @@ impl Scene {
     }
 }
 
-fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
+fn assert_users_keep_the_volume(delegate: Delegate, is_repointed: bool) {
     let scene = Scene::new(delegate);
     let Scene {
         node,
@@ -78,9 +78,9 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
     let _ = first.sh("echo mine > /data/file");
     scene.change_link(is_repointed.then_some(other.path()));
 
-    // Made again, as after a crash; and another that has it to itself, or whose sandbox is new.
-    let again = pod.app();
-    assert_eq!(again.sh("cat /data/file"), "mine");
+    // A restarted app, and a container that has the volume without the sandbox.
+    let restarted = pod.app();
+    assert_eq!(restarted.sh("cat /data/file"), "mine");
     let alone = node.run(&scene.plain());
     assert_eq!(alone.sh("cat /data/file"), "mine");
     end([alone]);
@@ -90,10 +90,13 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
         .app_bundle(&pod.sandbox)
         .bind(target, "/data", &[])
         .write();
-    let told = answer(node, &["explain", utf8(bundle.path()), "--json"]);
-    assert!(told["volumes"][0]["problem"].is_null(), "{told:#}");
+    let explained = answer(node, &["explain", utf8(bundle.path()), "--json"]);
+    assert!(
+        explained["volumes"][0]["problem"].is_null(),
+        "{explained:#}"
+    );
 
-    // Published again, as kubelet does after its restart; by another name of the disk as well.
+    // Published again, as kubelet does after its restart; also by another path of the device.
     for same in [link.as_path(), device.path()] {
         let _ = scene.stage(same, &[]).success();
         let _ = scene.stage(same, &["--option", "rw,defaults"]).success();
@@ -111,13 +114,13 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
     wait_until("the sandbox to end", WAIT_TIMEOUT, || {
         !pod.sandbox.is_alive()
     });
-    let anew = Pod::of(node, POD, target.clone());
-    assert_eq!(anew.app().sh("cat /data/file"), "mine");
+    let next = Pod::of(node, POD, target.clone());
+    assert_eq!(next.app().sh("cat /data/file"), "mine");
     assert_eq!(first.sh("cat /data/file"), "mine");
-    anew.end([first, again]);
+    next.end([first, restarted]);
     device.wait_until_free(WAIT_TIMEOUT);
 
-    // Nobody has it any more: it is mounted by its name again, or not at all.
+    // Without a user the volume has to be mounted by its link, which fails.
     let refused = refusal::create_refused(node, &scene.plain()).naming_volume("pv-1");
     let why = if is_repointed {
         " isn't the disk that was staged: "
@@ -131,15 +134,15 @@ fn who_has_the_volume_keeps_it(delegate: Delegate, is_repointed: bool) {
 }
 
 on_each_delegate! {
-    fn a_link_that_is_gone(delegate: Delegate) {
-        who_has_the_volume_keeps_it(delegate, false);
+    fn users_keep_a_volume_whose_link_was_removed(delegate: Delegate) {
+        assert_users_keep_the_volume(delegate, false);
     }
 
-    fn a_link_to_another_disk(delegate: Delegate) {
-        who_has_the_volume_keeps_it(delegate, true);
+    fn users_keep_a_volume_whose_link_leads_elsewhere(delegate: Delegate) {
+        assert_users_keep_the_volume(delegate, true);
     }
 
-    /// Where nobody wrote which disk it was, its number says so only as long as it is mounted.
+    /// Without a disk sequence number, the device number identifies the disk only while it is mounted.
     fn without_a_disk_sequence_nothing_is_mounted_by_number(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { node, device, other, target, .. } = &scene;
@@ -152,17 +155,17 @@ on_each_delegate! {
         let pod = Pod::of(node, POD, target.clone());
         let first = pod.app();
         scene.change_link(Some(other.path()));
-        // Its sandbox has it mounted.
-        let again = pod.app();
+        // The sandbox still has it mounted.
+        let second = pod.app();
         let refused = refusal::create_refused(node, &scene.plain()).naming_volume("pv-1");
         let _ = refused.containing(&[device.number(), other.number(), "in use"]).message();
         scene.change_link(Some(device.path()));
         end([node.run(&scene.plain())]);
-        pod.end([first, again]);
+        pod.end([first, second]);
     }
 
-    /// A device that the pod's own kernel lost: whatever its name leads to, it isn't mounted anew.
-    fn an_unstage_needs_no_name(delegate: Delegate) {
+    /// The device is not opened, so it does not matter where its link leads.
+    fn unstage_does_not_use_the_link(delegate: Delegate) {
         for is_repointed in [false, true] {
             let scene = Scene::new(delegate);
             let pod = Pod::of(&scene.node, POD, scene.target.clone());

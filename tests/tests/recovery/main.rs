@@ -1,13 +1,13 @@
-//! `runcrust crust gc`, after everything that can be killed was: what it says that it would do is what
-//! it does, and whoever lives is never touched. And what `list` and `inspect` see.
+//! `runcrust crust gc` after everything that can be killed was killed: a dry run reports what the real run does, and
+//! running pods are not affected. Also `list` and `inspect`.
 
 mod boot;
 mod gone;
 mod killed;
 mod links;
-mod live;
-mod look;
-mod unsure;
+mod list_and_inspect;
+mod running_pods;
+mod unknown;
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ use serde_json::Value;
 
 const OTHER_POD: &str = "bbbbbbbb-6666-5555-4444-333333333333";
 
-/// The kinds of findings, each once and in their order.
+/// Returns the kinds of findings, sorted and without duplicates.
 fn kinds(findings: &[Value]) -> Vec<&str> {
     let mut kinds: Vec<&str> = findings
         .iter()
@@ -29,26 +29,26 @@ fn kinds(findings: &[Value]) -> Vec<&str> {
     kinds
 }
 
-/// What `gc` does, of these kinds, and that nothing is left unsure.
+/// Asserts that `gc` removes exactly findings of these kinds, and that nothing is left as unknown.
 #[track_caller]
 fn assert_collected(node: &Node, expected: &[&str]) {
-    let said = collect(node);
-    assert_eq!(kinds(&said.removed), expected, "{said:?}");
-    assert_eq!(said.left, <[Value; 0]>::default());
+    let report = collect(node);
+    assert_eq!(kinds(&report.removed), expected, "{report:?}");
+    assert_eq!(report.left, <[Value; 0]>::default());
 }
 
-/// The reason why the only thing is left that is.
+/// Asserts that `gc` leaves exactly one finding, of this kind, and returns the reason.
 #[track_caller]
 fn why_left(node: &Node, kind: &str) -> String {
-    let said = collect(node);
-    let [left] = &said.left[..] else {
-        panic!("{said:?}");
+    let report = collect(node);
+    let [left] = &report.left[..] else {
+        panic!("{report:?}");
     };
-    assert_eq!(left["kind"], kind, "{said:?}");
+    assert_eq!(left["kind"], kind, "{report:?}");
     left["why"].as_str().expect("why").to_owned()
 }
 
-/// A pod's app that has the volume: the next create works.
+/// Asserts that a new pod has the volume, and ends it.
 #[track_caller]
 fn next_works(node: &Node, pod: &str, target: &Path) {
     let sandbox = node.sandbox(pod);
@@ -57,19 +57,19 @@ fn next_works(node: &Node, pod: &str, target: &Path) {
     runcrust_tests::container::end([app, sandbox]);
 }
 
-/// The directory that kubelet keeps of a pod.
+/// Returns kubelet's directory of a pod.
 fn pod_directory(node: &Node, pod: &str) -> PathBuf {
     node.handler().kubelet_dir().join("pods").join(pod)
 }
 
-/// A verb's answer as one object.
+/// Runs a subcommand, and returns the JSON object that it prints.
 #[track_caller]
 fn answer(node: &Node, arguments: &[&str]) -> Value {
     let run = node.handler().crust(arguments).success();
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
 }
 
-/// `inspect` of a volume.
+/// Returns the output of `inspect`.
 #[track_caller]
 fn inspected(node: &Node, volume: &Path) -> Value {
     answer(node, &["inspect", utf8(volume), "--json"])

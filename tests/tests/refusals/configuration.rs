@@ -1,4 +1,4 @@
-//! Configurations of a container, and of runcrust, that can't be what was meant.
+//! Invalid configs of a container, and invalid configurations of runcrust.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -8,21 +8,21 @@ use serde_json::Value;
 
 use crate::refusal;
 
-/// The value's key `from` is spelled `to`.
+/// Renames a key.
 fn rename(object: &mut Value, from: &str, to: &str) {
     let object = object.as_object_mut().expect("an object");
-    let value = object.remove(from).expect("a key of it");
+    let value = object.remove(from).expect("an existing key");
     object.insert(to.to_owned(), value);
 }
 
 /// Changes a config.
-type Spoil = fn(&mut Value);
+type Change = fn(&mut Value);
 
 on_each_delegate! {
-    /// runc, in Go, reads it as `mounts`; a reader that takes keys as they are would miss it.
-    fn keys_that_only_some_readers_understand_are_refused(delegate: Delegate) {
+    /// runc, which is written in Go, reads `Mounts` as `mounts`; a reader that compares keys exactly would miss it.
+    fn keys_that_only_some_parsers_accept_are_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
-        let cases: [(&str, Spoil); 6] = [
+        let cases: [(&str, Change); 6] = [
             ("Mounts", |spec| rename(spec, "mounts", "Mounts")),
             ("MOUNTS", |spec| rename(spec, "mounts", "MOUNTS")),
             ("Annotations", |spec| rename(spec, "annotations", "Annotations")),
@@ -33,15 +33,15 @@ on_each_delegate! {
                 rename(mounts.last_mut().expect("a mount"), "source", "Source");
             }),
         ];
-        for (key, spoil) in cases {
+        for (key, change) in cases {
             let mut bundle = volume.app_bundle(&sandbox);
-            spoil(bundle.spec_mut());
+            change(bundle.spec_mut());
             let refused = refusal::create_refused(&volume, &bundle.write());
             let _ = refused.containing(&["config.json", &format!("{key:?}")]).message();
         }
     }
 
-    fn a_config_that_cannot_be_understood_is_refused(delegate: Delegate) {
+    fn a_config_that_is_not_a_json_object_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         for (text, named) in [
             ("{", "JSON"),
@@ -74,7 +74,7 @@ on_each_delegate! {
         let _ = volume.app(&sandbox);
     }
 
-    fn a_configuration_that_others_can_write_fails_every_create(delegate: Delegate) {
+    fn a_configuration_writable_by_others_fails_every_create(delegate: Delegate) {
         use std::os::unix::fs::PermissionsExt;
 
         let node = Node::new(delegate);
@@ -91,7 +91,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
     let real = binary("runcrust");
     let (symbolic, hard) = (node.dir().join("runc"), node.dir().join("crun"));
     symlink(&real, &symbolic).unwrap();
-    // On another file system there can't be a hard link: then the built program is copied first.
+    // A hard link needs the same file system, so the program is copied first.
     let installed = node.dir().join("installed");
     fs::copy(&real, &installed).unwrap();
     fs::hard_link(&installed, &hard).unwrap();
@@ -106,7 +106,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
         let bundle = Bundle::plain(node.dir()).write();
         let log = bundle.path().join("log.json");
         let mut command = std::process::Command::new(program);
-        // Its configuration goes by the name that it is called by.
+        // The name in argv selects the configuration.
         std::os::unix::process::CommandExt::arg0(&mut command, node.handler().path());
         command
             .arg("--root")
@@ -118,7 +118,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
             .args(["create", "--bundle"])
             .arg(bundle.path())
             .arg(bundle.id());
-        // Whatever it may make of it is put away.
+        // Cleans up if the create should succeed.
         let _guard = node.container(&bundle);
         let run = Run::of(&mut command).failure();
         let lines = runcrust_tests::container::parse_log(&fs::read_to_string(&log).unwrap());
@@ -149,7 +149,7 @@ fn a_delegate_that_cannot_be_run_is_refused_by_name() {
         let error = container.expect_refusal();
         assert!(error.contains(delegate.to_str().unwrap()), "{error}");
 
-        // Nor is a command line judged by another one's grammar: this one is crun's.
+        // This command line is valid for crun only, and must not be parsed as if the delegate were crun.
         let mut run = container.command(&["run", "--bundle"]);
         run.arg(bundle.path())
             .args(["-f", "config.json", bundle.id()]);

@@ -1,4 +1,4 @@
-//! Entries of the crust directory that must not be believed.
+//! Invalid entries of the crust directory.
 
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::{LoopDevice, Node};
 use serde_json::{Value, json};
 
-/// The entry of a well staged volume.
+/// A valid entry of a staged volume, which tests damage and restore.
 pub(crate) struct Entry {
     /// `<crust root>/<digest>`.
     pub(crate) path: PathBuf,
-    /// A place beside the crust directory.
+    /// A path beside the crust directory.
     aside: PathBuf,
     /// A device without a file system.
     blank: PathBuf,
@@ -21,7 +21,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Remembers the entry as it is now.
+    /// Reads the valid entry.
     pub(crate) fn of(node: &Node, target: &Path, blank: &LoopDevice) -> Self {
         let path = node.entry(target);
         let files = fs::read_dir(&path).expect("an entry").map(|file| {
@@ -36,12 +36,11 @@ impl Entry {
         }
     }
 
-    /// `mountInfo.json`.
     pub(crate) fn info(&self) -> PathBuf {
         self.path.join("mountInfo.json")
     }
 
-    /// Makes the entry again as it was, whatever became of it.
+    /// Writes the valid entry again, whatever was done to it.
     pub(crate) fn restore(&self) {
         for path in [&self.path, &self.aside] {
             if path.is_dir() && !path.is_symlink() {
@@ -69,7 +68,7 @@ impl Entry {
         fs::write(self.info(), bytes).expect("write mountInfo.json");
     }
 
-    /// Sets a field, `metadata.…` too; `null` removes it.
+    /// Sets a field, also in `metadata.…`. `null` removes it.
     pub(crate) fn set(&self, field: &str, value: Value) {
         let mut document: Value =
             serde_json::from_slice(&fs::read(self.info()).expect("mountInfo.json")).expect("JSON");
@@ -86,29 +85,29 @@ impl Entry {
     }
 }
 
-/// When a bad entry shows.
+/// When an invalid entry is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shows {
-    /// When it is read: no sandbox is made for it either.
+pub(crate) enum DetectedWhen {
+    /// When it is read. A sandbox with the volume is refused, too.
     Read,
-    /// The same, when its device is opened. A volume in use needs no path to its device any more.
+    /// When its device is opened. The same, except that a volume in use does not need the path to its device.
     Opened,
     /// Only when the kernel mounts it.
     Mounted,
 }
 
-/// A way to spoil an entry.
+/// A way to damage an entry.
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    pub(crate) shows: Shows,
-    /// What the sentence must name; `{entry}` and `{info}` are the entry's paths.
+    pub(crate) detected: DetectedWhen,
+    /// Texts in the expected error. `{entry}` and `{info}` stand for the entry's paths.
     pub(crate) names: &'static [&'static str],
-    pub(crate) spoil: fn(&Entry),
+    pub(crate) damage: fn(&Entry),
 }
 
 impl Case {
-    /// [`Self::names`] for an entry.
-    pub(crate) fn wanted(&self, entry: &Entry) -> Vec<String> {
+    /// Returns [`Self::names`] with the entry's paths.
+    pub(crate) fn expected(&self, entry: &Entry) -> Vec<String> {
         let info = entry.info();
         let paths = [("{entry}", &entry.path), ("{info}", &info)];
         let fill = |text: &&str| {
@@ -123,13 +122,13 @@ impl Case {
 }
 
 macro_rules! cases {
-    ($($shows:ident $name:literal $names:expr, $entry:ident => $spoil:expr;)+) => {
-        /// All of them.
+    ($($detected:ident $name:literal $names:expr, $entry:ident => $damage:expr;)+) => {
+        /// All cases.
         pub(crate) const CASES: &[Case] = &[$(Case {
             name: $name,
-            shows: Shows::$shows,
+            detected: DetectedWhen::$detected,
             names: &$names,
-            spoil: |$entry| { $spoil; },
+            damage: |$entry| { $damage; },
         }),+];
     };
 }
@@ -157,13 +156,13 @@ cases! {
     Read "no device" ["{info}", "`device`", "missing"], e => e.set("device", Value::Null);
     Read "a relative device" ["{info}", "`device`", "\"loop0\""],
         e => e.set("device", json!("loop0"));
-    Opened "a device that isn't there" ["/dev/runcrust-has-no-such", "ENOENT"],
+    Opened "a missing device" ["/dev/runcrust-has-no-such", "ENOENT"],
         e => e.set("device", json!("/dev/runcrust-has-no-such"));
     Opened "a character device" ["/dev/null", "ENOTBLK"], e => e.set("device", json!("/dev/null"));
     Opened "an image file" ["{info}", "ENOTBLK"], e => e.set("device", json!(e.info()));
-    Read "a file system that isn't allowed" ["\"vfat\"", "fstypes"],
+    Read "a file system that is not allowed" ["\"vfat\"", "fstypes"],
         e => e.set("fstype", json!("vfat"));
-    Read "no file system's name" ["{info}", "`fstype`"], e => e.set("fstype", json!("../ext4"));
+    Read "an invalid name of a file system" ["{info}", "`fstype`"], e => e.set("fstype", json!("../ext4"));
     Mounted "another file system" ["/dev/loop", "holds ext", "not xfs"],
         e => e.set("fstype", json!("xfs"));
     Mounted "no file system" ["/dev/loop", "ext4", "no file system"],
@@ -171,58 +170,58 @@ cases! {
             e.set("device", json!(e.blank));
             e.set("metadata.diskSeq", Value::Null);
         };
-    Read "a disk's number that is none" ["{info}", "`metadata.diskSeq`", "\"-1\""],
+    Read "an invalid disk sequence number" ["{info}", "`metadata.diskSeq`", "\"-1\""],
         e => e.set("metadata.diskSeq", json!("-1"));
     Mounted "an unknown option" ["fsconfig", "no_such_option"],
         e => e.set("options", json!(["no_such_option"]));
-    Mounted "a bad value of an option" ["fsconfig", "commit=soon"],
+    Mounted "an invalid value of an option" ["fsconfig", "commit=soon"],
         e => e.set("options", json!(["commit=soon"]));
-    Read "options that are no list" ["{info}", "`options`"], e => e.set("options", json!("ro"));
+    Read "options that are not a list" ["{info}", "`options`"], e => e.set("options", json!("ro"));
     Read "bind" ["bind"], e => e.set("options", json!(["bind", "rw"]));
     Read "a secret" ["password"], e => e.set("options", json!(["password=hunter2"]));
-    // Written by a version that let it pass.
+    // An earlier version accepted this.
     Read "a second device" ["journal_path", "second device"],
         e => e.set("options", json!(["journal_path=/dev/sda"]));
-    Read "a gid that is none" ["{info}", "`metadata.fsGroup`", "\"-1\""],
+    Read "an invalid gid" ["{info}", "`metadata.fsGroup`", "\"-1\""],
         e => e.set("metadata.fsGroup", json!("-1"));
-    Read "a gid that is a number" ["{info}", "`metadata.fsGroup`", "string"],
+    Read "a gid that is not a string" ["{info}", "`metadata.fsGroup`", "string"],
         e => e.set("metadata.fsGroup", json!(100));
     Read "an unknown policy" ["{info}", "`metadata.fsGroupChangePolicy`", "\"Sometimes\""],
         e => e.set("metadata.fsGroupChangePolicy", json!("Sometimes"));
-    Read "a bad access mode" ["{info}", "`metadata.accessMode`", "\"RWOP\""],
+    Read "an invalid access mode" ["{info}", "`metadata.accessMode`", "\"RWOP\""],
         e => e.set("metadata.accessMode", json!("RWOP"));
-    Read "metadata that is none" ["{info}", "`metadata`"], e => e.set("metadata", json!([]));
-    Read "another volume's path" ["{info}", "`metadata.targetPath`", "/elsewhere/mount"],
+    Read "metadata that is not an object" ["{info}", "`metadata`"], e => e.set("metadata", json!([]));
+    Read "another volume's target path" ["{info}", "`metadata.targetPath`", "/elsewhere/mount"],
         e => e.set("metadata.targetPath", json!("/elsewhere/mount"));
-    Read "a path that is none" ["{info}", "`metadata.targetPath`"],
+    Read "a relative target path" ["{info}", "`metadata.targetPath`"],
         e => e.set("metadata.targetPath", json!("pv-1/mount"));
-    Read "a link to the file" ["{info}", "symbolic link"], e => {
+    Read "a link instead of the file" ["{info}", "symbolic link"], e => {
         fs::rename(e.info(), &e.aside).expect("mv");
         symlink(&e.aside, e.info()).expect("ln -s");
     };
-    Read "a directory for the file" ["{info}"], e => {
+    Read "a directory instead of the file" ["{info}"], e => {
         fs::remove_file(e.info()).expect("rm");
         fs::create_dir(e.info()).expect("mkdir");
     };
-    Read "somebody's file" ["{info}", "root"],
+    Read "a file of another user" ["{info}", "root"],
         e => chown(e.info(), Some(1000), None).expect("chown");
-    Read "a file that a group writes" ["{info}", "written"],
+    Read "a file writable by its group" ["{info}", "written"],
         e => fs::set_permissions(e.info(), Permissions::from_mode(0o620)).expect("chmod");
     Read "more than 64 KiB" ["{info}", "64 KiB"], e => {
         let mut bytes = fs::read(e.info()).expect("read");
         bytes.resize(64 * 1024 + 1, b' ');
         e.write(bytes);
     };
-    Read "a link to the entry" ["{entry}", "link"], e => {
+    Read "a link instead of the entry" ["{entry}", "link"], e => {
         fs::rename(&e.path, &e.aside).expect("mv");
         symlink(&e.aside, &e.path).expect("ln -s");
     };
-    Read "a file for the entry" ["{entry}", "directory"], e => {
+    Read "a file instead of the entry" ["{entry}", "directory"], e => {
         fs::rename(&e.path, &e.aside).expect("mv");
         fs::write(&e.path, "").expect("write");
     };
-    Read "somebody's entry" ["{entry}", "root"],
+    Read "an entry of another user" ["{entry}", "root"],
         e => chown(&e.path, Some(1000), None).expect("chown");
-    Read "an entry that others write" ["{entry}", "written"],
+    Read "an entry writable by others" ["{entry}", "written"],
         e => fs::set_permissions(&e.path, Permissions::from_mode(0o703)).expect("chmod");
 }

@@ -1,4 +1,4 @@
-//! Volumes whose metadata was lost, and what only looks like one.
+//! Volumes whose entry was lost, and sources that only look like such a volume.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ on_each_delegate! {
                 .containing(&["nothing is staged", volume.target.to_str().unwrap(), "unstaged"])
                 .message();
         }
-        // containerd makes a bind's missing source, which is no file.
+        // containerd creates the missing source of a bind mount, as an empty directory.
         fs::create_dir_all(&sub).unwrap();
         let refused = refusal::create_refused(&volume, &app(&volume, &sandbox, &sub));
         let _ = refused.naming_volume("pv-1").containing(&["nothing is staged"]).message();
@@ -41,8 +41,8 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
-    /// The pod's sandbox has it mounted still; what that is was on record.
-    fn staged_anew_it_is_the_pods_again_if_it_is_the_same(delegate: Delegate) {
+    /// The sandbox still has the volume mounted, but the record of how was lost with the crust directory.
+    fn a_lost_entry_can_be_staged_again_if_it_is_the_same(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let running = volume.app(&sandbox);
         for (options, words) in [
@@ -60,12 +60,12 @@ on_each_delegate! {
         let _ = refused.containing(&["sandbox as ext4 (rw", "staged as ext3 (rw)"]).message();
         fs::remove_dir_all(volume.handler().crust_root()).unwrap();
         let _ = volume.node.stage(POD, "pv-1", &volume.device, &[]);
-        let again = volume.app(&sandbox);
+        let second = volume.app(&sandbox);
         assert_eq!(running.sh("echo still > /data/file; cat /data/file"), "still");
-        assert_eq!(again.sh("cat /data/file"), "still");
+        assert_eq!(second.sh("cat /data/file"), "still");
     }
 
-    fn lost_entries_pass_where_that_is_configured(delegate: Delegate) {
+    fn unstaged_pass_passes_lost_entries_through(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "unstaged = \"pass\""), &[]);
         let sandbox = volume.sandbox();
         fs::remove_dir_all(volume.entry()).unwrap();
@@ -74,7 +74,7 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(volume.target.join("file")).unwrap(), "to the host\n");
     }
 
-    fn a_csi_volume_that_the_driver_mounted_passes(delegate: Delegate) {
+    fn a_csi_volume_mounted_by_its_driver_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let sandbox = node.sandbox("pod-a");
         let target = node.target("pod-a", "pv-1");
@@ -88,10 +88,10 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(target.join("sub/file")).unwrap(), "below\n");
     }
 
-    fn a_csi_volume_that_holds_files_passes(delegate: Delegate) {
+    fn a_csi_volume_that_contains_files_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let sandbox = node.sandbox("pod-a");
-        // Drivers such as secrets-store write files into the directory and mount nothing.
+        // Drivers such as secrets-store write files into the directory, and mount nothing.
         let target = node.target("pod-a", "secrets");
         fs::create_dir(target.join("deep")).unwrap();
         fs::write(target.join("deep/token"), "s\n").unwrap();
@@ -99,7 +99,7 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/deep/token"), "s");
     }
 
-    fn other_volumes_of_the_pod_and_plain_directories_pass(delegate: Delegate) {
+    fn other_volumes_and_directories_are_passed_through(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _ = node.stage("pod-a", "pv-1", &device, &[]);
         let sandbox = node.sandbox("pod-a");
@@ -117,7 +117,7 @@ on_each_delegate! {
 }
 
 mod behind_a_link {
-    //! A kubelet directory that is a symbolic link: containerd gives runtimes the resolved path.
+    //! kubelet's directory is a symbolic link, and containerd gives the runtime the resolved path.
 
     use std::os::unix::fs::symlink;
     use std::path::PathBuf;
@@ -170,7 +170,7 @@ mod behind_a_link {
             }
         }
 
-        fn a_volume_that_is_only_half_staged_is_refused(delegate: Delegate) {
+        fn a_half_staged_volume_is_refused(delegate: Delegate) {
             let linked = Linked::new(delegate);
             let node = &linked.node;
             let sandbox = node.sandbox("pod-a");
@@ -183,14 +183,14 @@ mod behind_a_link {
                     .containing(&["half staged", missing.to_str().unwrap()])
                     .message();
             }
-            let again = node.try_stage(&linked.given, linked.device.path(), &[]).success();
-            assert_eq!(again.stdout, "{}\n");
+            let staged = node.try_stage(&linked.given, linked.device.path(), &[]).success();
+            assert_eq!(staged.stdout, "{}\n");
             let app = node.app(&sandbox, &linked.resolved, "/data");
             let _ = app.sh("echo hello > /data/file");
             assert_eq!(unexpected_entries(&linked.given), <[String; 0]>::default());
         }
 
-        fn a_resolved_path_whose_entry_is_lost_is_refused(delegate: Delegate) {
+        fn a_resolved_path_with_a_lost_entry_is_refused(delegate: Delegate) {
             let linked = Linked::new(delegate);
             let node = &linked.node;
             let sandbox = node.sandbox("pod-a");

@@ -1,5 +1,5 @@
-//! What is refused: a create that can't give a container its deferred volume gives it nothing,
-//! says why in one sentence, and leaves no trace.
+//! Refused creates: if a container cannot get its deferred volume, the create fails with one sentence that says why, and
+//! leaves no trace.
 
 mod configuration;
 mod entries;

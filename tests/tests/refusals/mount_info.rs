@@ -1,4 +1,5 @@
-//! Bad entries of the crust directory: whichever container is created, and whenever it went bad.
+//! Creates from invalid entries: of sandboxes and apps, with an entry that was damaged before or after its volume was
+//! mounted.
 
 use std::path::PathBuf;
 
@@ -6,7 +7,7 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, on_each_delegate};
 use serde_json::json;
 
-use crate::entries::{CASES, Case, Entry, Shows};
+use crate::entries::{CASES, Case, DetectedWhen, Entry};
 use crate::refusal::{self, Refusal, unexpected_entries, unexpected_mounts};
 
 /// A node with one staged volume.
@@ -34,23 +35,23 @@ impl Staged {
         bundle.bind(&self.target, "/data", &[]).write()
     }
 
-    /// The complaints about a refusal for a spoilt entry, and about what it left.
-    fn judge(&self, case: &Case, entry: &Entry, refused: Refusal) -> Vec<String> {
-        let wanted = case.wanted(entry);
-        let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
-        let refused = refused.naming_volume("pv-1").containing(&wanted);
-        let mut complaints = refused.failures;
+    /// Returns the failed expectations of a refusal for a damaged entry, and of what the refusal left.
+    fn failures(&self, case: &Case, entry: &Entry, refused: Refusal) -> Vec<String> {
+        let expected = case.expected(entry);
+        let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        let refused = refused.naming_volume("pv-1").containing(&expected);
+        let mut failures = refused.failures;
         if refused.message.contains("hunter2") {
-            complaints.push("tells the secret".to_owned());
+            failures.push("the error contains the secret".to_owned());
         }
-        complaints.extend(unexpected_entries(&self.target));
-        for complaint in &mut complaints {
-            *complaint = format!("{}: {complaint}: {}", case.name, refused.message);
+        failures.extend(unexpected_entries(&self.target));
+        for failure in &mut failures {
+            *failure = format!("{}: {failure}: {}", case.name, refused.message);
         }
-        complaints
+        failures
     }
 
-    fn nothing_is_mounted(&self, case: &Case, pid: Option<i32>) -> Vec<String> {
+    fn unexpected_mounts(&self, case: &Case, pid: Option<i32>) -> Vec<String> {
         let devices = [&self.device, &self.blank];
         let lines = devices
             .into_iter()
@@ -58,8 +59,8 @@ impl Staged {
         lines.map(|line| format!("{}: {line}", case.name)).collect()
     }
 
-    /// What was wrong was the entry alone.
-    fn works_now(&self, sandbox: &Container) {
+    /// Asserts that a container in the sandbox has the volume, now that the entry is valid, and ends both.
+    fn assert_works_and_end(&self, sandbox: &Container) {
         let app = self.node.app(sandbox, &self.target, "/data");
         assert_eq!(app.sh("stat -c %g /data"), "100");
         for container in [&app, sandbox] {
@@ -71,95 +72,95 @@ impl Staged {
 }
 
 #[track_caller]
-fn none(complaints: &[String]) {
-    assert!(complaints.is_empty(), "{complaints:#?}");
+fn assert_none(failures: &[String]) {
+    assert!(failures.is_empty(), "{failures:#?}");
 }
 
 on_each_delegate! {
-    fn no_app_is_created_from_a_bad_entry(delegate: Delegate) {
+    fn no_app_is_created_from_an_invalid_entry(delegate: Delegate) {
         let staged = Staged::new(Node::with(delegate, "sandbox = \"always\""));
-        // Its volume is staged for the pod when it has begun.
+        // The volume is staged after the sandbox's start, so that it is not mounted.
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
         let _ = staged.node.unstage(&staged.target).success();
         let sandbox = staged.node.sandbox("pod-a");
-        let mut complaints = Vec::new();
+        let mut failures = Vec::new();
         for case in CASES {
             entry.restore();
-            (case.spoil)(&entry);
+            (case.damage)(&entry);
             let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
-            complaints.extend(staged.judge(case, &entry, refused));
-            complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
+            failures.extend(staged.failures(case, &entry, refused));
+            failures.extend(staged.unexpected_mounts(case, Some(sandbox.pid())));
         }
-        none(&complaints);
+        assert_none(&failures);
         entry.restore();
-        staged.works_now(&sandbox);
+        staged.assert_works_and_end(&sandbox);
     }
 
-    fn no_app_is_created_when_a_mounted_volumes_entry_is_bad(delegate: Delegate) {
+    fn no_app_is_created_if_a_mounted_volumes_entry_is_invalid(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
-        let mut complaints = Vec::new();
-        for case in CASES.iter().filter(|case| case.shows == Shows::Read) {
-            (case.spoil)(&entry);
+        let mut failures = Vec::new();
+        for case in CASES.iter().filter(|case| case.detected == DetectedWhen::Read) {
+            (case.damage)(&entry);
             let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
-            complaints.extend(staged.judge(case, &entry, refused));
-            complaints.extend(staged.nothing_is_mounted(case, None));
+            failures.extend(staged.failures(case, &entry, refused));
+            failures.extend(staged.unexpected_mounts(case, None));
             entry.restore();
         }
-        none(&complaints);
-        staged.works_now(&sandbox);
+        assert_none(&failures);
+        staged.assert_works_and_end(&sandbox);
     }
 
-    fn no_sandbox_is_created_from_a_bad_entry(delegate: Delegate) {
+    fn no_sandbox_is_created_from_an_invalid_entry(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
-        let mut complaints = Vec::new();
-        for case in CASES.iter().filter(|case| case.shows != Shows::Mounted) {
-            (case.spoil)(&entry);
+        let mut failures = Vec::new();
+        for case in CASES.iter().filter(|case| case.detected != DetectedWhen::Mounted) {
+            (case.damage)(&entry);
             let bundle = staged.node.sandbox_bundle("pod-a").write();
             let refused = refusal::create_refused(&staged.node, &bundle);
-            complaints.extend(staged.judge(case, &entry, refused));
-            complaints.extend(staged.nothing_is_mounted(case, None));
+            failures.extend(staged.failures(case, &entry, refused));
+            failures.extend(staged.unexpected_mounts(case, None));
             entry.restore();
         }
-        none(&complaints);
+        assert_none(&failures);
         assert!(staged.device.is_free());
-        staged.works_now(&staged.node.sandbox("pod-a"));
+        staged.assert_works_and_end(&staged.node.sandbox("pod-a"));
     }
 
-    /// The delegate may lose what a hook says, so it is the app's create that reports.
+    /// A delegate may not pass on a hook's standard error, so the app's create reports the failure.
     fn a_sandbox_mount_failure_is_reported_by_the_app(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
-        let mut complaints = Vec::new();
-        for case in CASES.iter().filter(|case| case.shows == Shows::Mounted) {
-            (case.spoil)(&entry);
+        let mut failures = Vec::new();
+        for case in CASES.iter().filter(|case| case.detected == DetectedWhen::Mounted) {
+            (case.damage)(&entry);
             let sandbox = staged.node.sandbox("pod-a");
             let used = ["runcrust.json", "runtime-cli"].map(|name| entry.path.join(name));
             let owners = staged.node.handler().state_dir().join("owners");
-            complaints.extend(used.iter().filter(|file| file.exists()).map(|file| {
+            failures.extend(used.iter().filter(|file| file.exists()).map(|file| {
                 format!("{}: {} after a failed mount", case.name, file.display())
             }));
-            complaints.extend(unexpected_entries(&owners));
-            complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
+            failures.extend(unexpected_entries(&owners));
+            failures.extend(staged.unexpected_mounts(case, Some(sandbox.pid())));
 
             let refused = refusal::create_refused(&staged.node, &staged.app_bundle(&sandbox));
-            complaints.extend(staged.judge(case, &entry, refused));
-            complaints.extend(staged.nothing_is_mounted(case, Some(sandbox.pid())));
+            failures.extend(staged.failures(case, &entry, refused));
+            failures.extend(staged.unexpected_mounts(case, Some(sandbox.pid())));
             entry.restore();
-            // kubelet tries again, and by now all is well.
-            staged.works_now(&sandbox);
+            // kubelet retries, and now the entry is valid.
+            staged.assert_works_and_end(&sandbox);
             let _ = staged.node.unstage(&staged.target).success();
             let busy = [&staged.device, &staged.blank].map(LoopDevice::is_free) != [true, true];
-            complaints.extend(busy.then(|| format!("{}: a device stays busy", case.name)));
+            failures.extend(busy.then(|| format!("{}: a device stays busy", case.name)));
             entry.restore();
         }
-        none(&complaints);
+        assert_none(&failures);
     }
 
-    /// `stage` refuses it; whoever writes the file all the same gets no second opinion of it.
-    fn a_mounted_volume_that_was_made_another_is_refused(delegate: Delegate) {
+    /// `stage` refuses such a change, but the file may be written by another program.
+    fn an_entry_changed_while_its_volume_is_mounted_is_refused(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let running = staged.node.app(&sandbox, &staged.target, "/data");
@@ -175,17 +176,17 @@ on_each_delegate! {
             let _ = refused.naming_volume("pv-1").containing(names).message();
             entry.restore();
         }
-        // Another device isn't looked at: the pod has its own mounted.
+        // A changed device is ignored: the pod has its own mounted.
         entry.set("device", json!(other.path()));
-        let late = staged.node.run(&staged.app_bundle(&sandbox));
-        assert_eq!(late.sh("stat -c %d /data"), running.sh("stat -c %d /data"));
+        let second = staged.node.run(&staged.app_bundle(&sandbox));
+        assert_eq!(second.sh("stat -c %d /data"), running.sh("stat -c %d /data"));
         assert!(other.is_free());
-        late.stop();
-        let _ = late.delete().success();
+        second.stop();
+        let _ = second.delete().success();
         entry.restore();
         assert_eq!(running.sh("echo on > /data/file; cat /data/file"), "on");
         running.stop();
         let _ = running.delete().success();
-        staged.works_now(&sandbox);
+        staged.assert_works_and_end(&sandbox);
     }
 }

@@ -1,5 +1,5 @@
-//! A device that was detached between its stage and its mount, and another disk that has its name and
-//! its number by then: another volume's data.
+//! A device that is detached between its stage and its mount, so that another disk gets its name and number. The other
+//! disk has another volume's data.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -17,8 +17,8 @@ const HOOK: &str = "mount_mode = \"hook\"";
 const SENTENCE: &str = " isn't the disk that was staged: ";
 const HINT: &str = "the CSI driver has to publish the volume again";
 
-/// The image of somebody else's volume.
-fn anothers(node: &Node) -> PathBuf {
+/// Creates an image with another volume's data.
+fn other_image(node: &Node) -> PathBuf {
     let device = node.ext4();
     with_mounted(device.path(), |root| {
         fs::write(root.join("file"), "another's").unwrap();
@@ -26,7 +26,7 @@ fn anothers(node: &Node) -> PathBuf {
     device.file().to_owned()
 }
 
-/// A staged volume, and the device of its name that is another.
+/// A staged volume whose device was replaced by another one with the same name and number.
 struct Replaced {
     other: LoopDevice,
     image: Vec<u8>,
@@ -40,12 +40,12 @@ impl Replaced {
     }
 
     fn on(node: Node) -> Option<Self> {
-        let image = anothers(&node);
+        let image = other_image(&node);
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
-        let was = (device.path().to_owned(), device.number().to_owned());
+        let original = (device.path().to_owned(), device.number().to_owned());
         let other = device.reattach(&image)?;
-        assert_eq!((other.path(), other.number()), (&*was.0, &*was.1));
+        assert_eq!((other.path(), other.number()), (&*original.0, &*original.1));
         Some(Self {
             image: fs::read(&image).unwrap(),
             other,
@@ -54,11 +54,11 @@ impl Replaced {
         })
     }
 
-    /// With the volume at `/data`.
+    /// Returns the bundle of a plain container with the volume at `/data`.
     fn plain(&self) -> Bundle {
         let bundle = Bundle::plain(self.node.dir());
         let bundle = bundle.bind(&self.target, "/data", &[]).write();
-        // A hook that mounts doesn't make it.
+        // A hook that mounts the volume does not create the mountpoint.
         fs::create_dir(bundle.rootfs().join("data")).unwrap();
         bundle
     }
@@ -70,7 +70,7 @@ impl Replaced {
         refusal.containing(&named).message()
     }
 
-    /// Nobody had the other image.
+    /// Asserts that the other device is free, and that nothing was written to it.
     #[track_caller]
     fn assert_untouched(&self) {
         assert!(self.other.is_free());
@@ -82,8 +82,8 @@ fn entry(node: &Node, target: &Path) -> PathBuf {
     node.entry(target).join("mountInfo.json")
 }
 
-/// Has the entry say something else of which disk the device was, and be the same byte for byte otherwise.
-fn rewrite(node: &Node, target: &Path, instead: &str) {
+/// Replaces the disk sequence number in the entry, and leaves the rest byte for byte.
+fn replace_disk_seq(node: &Node, target: &Path, instead: &str) {
     let file = entry(node, target);
     let text = fs::read_to_string(&file).unwrap();
     let info: Value = serde_json::from_str(&text).unwrap();
@@ -98,22 +98,22 @@ fn json_of(run: Run) -> Value {
 }
 
 on_each_delegate! {
-    fn another_disk_of_the_name_is_not_the_volume(delegate: Delegate) {
+    fn another_disk_with_the_devices_name_is_refused(delegate: Delegate) {
         for extra in ["", "device_node = \"always\"", HOOK] {
             let replaced = Replaced::new(delegate, extra);
             let Replaced { node, target, other, .. } = &replaced;
             let plain = replaced.plain();
             let sentence = replaced.refuses(&plain);
-            // There a sandbox has no volumes.
+            // In this mode a sandbox has no volumes.
             if extra != HOOK {
                 let _ = replaced.refuses(&node.sandbox_bundle(POD).write());
             }
             replaced.assert_untouched();
 
             let crust = |arguments: &[&str]| json_of(node.handler().crust(arguments));
-            let told = crust(&["explain", utf8(plain.path()), "--json"]);
-            assert_eq!(told["refusals"][0], sentence, "{told:#}");
-            assert_eq!(told["volumes"][0]["problem"], sentence, "{told:#}");
+            let explained = crust(&["explain", utf8(plain.path()), "--json"]);
+            assert_eq!(explained["refusals"][0], sentence, "{explained:#}");
+            assert_eq!(explained["volumes"][0]["problem"], sentence, "{explained:#}");
             let listed = crust(&["list", "--json"]);
             assert_eq!(listed["volumes"][0]["state"], "broken");
             let why = listed["volumes"][0]["why"].as_str().unwrap();
@@ -122,7 +122,7 @@ on_each_delegate! {
             assert_eq!(inspected["block_device"]["disk_seq"], other.disk_seq());
             assert_ne!(inspected["mount_info"]["metadata"]["diskSeq"], other.disk_seq());
 
-            // The driver says that this is the volume's now.
+            // A new stage by the driver makes the disk the volume's.
             let _ = node.stage(POD, "pv-1", other, &[]);
             let app = node.run(&replaced.plain());
             assert_eq!(app.sh("cat /data/file"), "another's");
@@ -130,8 +130,8 @@ on_each_delegate! {
         }
     }
 
-    fn nor_is_it_where_the_sandbox_runs(delegate: Delegate) {
-        // What is staged by then the sandbox has mounted.
+    fn another_disk_is_refused_in_a_running_sandbox(delegate: Delegate) {
+        // The volume is staged after the sandbox's start, so that it is not mounted.
         let extra = "sandbox = \"always\"";
         let (replaced, sandbox) = retry_lost_race(|| {
             let node = Node::with(delegate, extra);
@@ -144,12 +144,12 @@ on_each_delegate! {
         end([sandbox]);
     }
 
-    /// It can't have been detached, whatever the entry says; and where it is mounted anew, it can.
-    fn what_is_mounted_is_the_volume(delegate: Delegate) {
+    /// A mounted device cannot have been detached, whatever the entry says. It can when it has to be mounted again.
+    fn a_mounted_volume_is_not_compared(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);
         let first = pod.app();
-        rewrite(&node, &pod.target, ",\"diskSeq\":\"18446744073709551615\"");
+        replace_disk_seq(&node, &pod.target, ",\"diskSeq\":\"18446744073709551615\"");
         let written = fs::metadata(entry(&node, &pod.target)).unwrap();
         let second = pod.app();
         let _ = node.stage(POD, "pv-1", &device, &[]);
@@ -158,19 +158,19 @@ on_each_delegate! {
         assert_eq!(first.sh("echo on > /data/file; cat /data/file"), "on");
         let alone = Bundle::plain(node.dir()).bind(&pod.target, "/data", &[]).write();
         let alone = refusal::create_refused(&node, &alone).message();
-        assert!(alone.contains(SENTENCE), "it would mount it once more: {alone}");
+        assert!(alone.contains(SENTENCE), "a second mount was not refused: {alone}");
         assert_eq!(second.sh("cat /data/file"), "on");
         pod.end([first, second]);
         let _ = node.stage(POD, "pv-1", &device, &[]);
         let pod = Pod::of(&node, POD, pod.target.clone());
         let app = pod.app();
-        assert_eq!(app.sh("cat /data/file"), "on", "staged again, it is this disk");
+        assert_eq!(app.sh("cat /data/file"), "on", "after a new stage");
         pod.end([app]);
     }
 
-    fn where_nobody_wrote_which_disk_it_was_nothing_is_compared(delegate: Delegate) {
+    fn without_a_disk_sequence_number_nothing_is_compared(delegate: Delegate) {
         let replaced = Replaced::new(delegate, "");
-        rewrite(&replaced.node, &replaced.target, "");
+        replace_disk_seq(&replaced.node, &replaced.target, "");
         let app = replaced.node.run(&replaced.plain());
         assert_eq!(app.sh("cat /data/file"), "another's");
         end([app]);

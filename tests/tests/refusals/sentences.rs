@@ -1,4 +1,4 @@
-//! What is wrong around a volume, and not with it, is told with its name and what to do too.
+//! Errors that are not about the volume itself also name the volume, and have a hint.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +16,7 @@ fn assert_refused(container: &Container, words: &[&str]) {
 }
 
 on_each_delegate! {
-    fn of_a_hook_that_cannot_be_run(delegate: Delegate) {
+    fn a_hook_that_cannot_be_run_is_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let hook = volume.dir().join("hook");
         let bundle = || volume.plain_bundle().write();
@@ -33,12 +33,12 @@ on_each_delegate! {
         assert_refused(&volume.container(&bundle()), &[hook.to_str().unwrap(), "isn't a program", "hint: "]);
     }
 
-    fn of_a_bundle_that_cannot_be_written(delegate: Delegate) {
+    fn a_bundle_that_cannot_be_written_is_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let container = volume.container(&bundle);
         let log = volume.dir().join("log");
-        read_only(bundle.path(), || {
+        while_read_only(bundle.path(), || {
             let mut create = Command::new(volume.handler().path());
             create.arg("--log").arg(&log).args(["--log-format", "json", "--root"]).arg(container.root());
             create.args(["create", "--bundle"]).arg(bundle.path()).arg(container.id());
@@ -49,30 +49,30 @@ on_each_delegate! {
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
-    fn of_a_missing_root_file_system(delegate: Delegate) {
+    fn a_missing_root_file_system_is_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         fs::rename(bundle.rootfs(), bundle.path().join("elsewhere")).unwrap();
         assert_refused(&volume.container(&bundle), &["realpath", "rootfs"]);
     }
 
-    fn of_a_sandbox_that_exists_already(delegate: Delegate) {
+    fn an_existing_sandbox_is_reported(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage(POD, "pv-1", &device, &[]);
         let sandbox = node.sandbox(POD);
-        let again = node.sandbox_bundle(POD).with_id("again").write();
-        let config = fs::read_to_string(again.config_path()).unwrap();
-        fs::write(again.config_path(), config.replace("again", sandbox.id())).unwrap();
+        let second = node.sandbox_bundle(POD).with_id("again").write();
+        let config = fs::read_to_string(second.config_path()).unwrap();
+        fs::write(second.config_path(), config.replace("again", sandbox.id())).unwrap();
         let mut create = sandbox.command(&["create", "--bundle"]);
-        create.arg(again.path()).arg(sandbox.id());
+        create.arg(second.path()).arg(sandbox.id());
         let _ = sandbox.create_with(create).failure();
         let sentence = sandbox.last_log_error().unwrap();
         assert_contains(&sentence, &["volume pv-1: ", sandbox.id(), "already exists", "hint: "]);
     }
 }
 
-/// With a directory mounted read-only on itself.
-fn read_only(directory: &Path, work: impl FnOnce()) {
+/// Runs `work` while a directory is mounted read-only on itself.
+fn while_read_only(directory: &Path, work: impl FnOnce()) {
     let mount = |arguments: &[&str]| {
         let mut mount = Command::new("mount");
         let _ = Run::of(mount.args(arguments).arg(directory)).success();

@@ -1,5 +1,4 @@
-//! Containers that ask for what isn't theirs, by annotations, paths or namespaces that anybody
-//! could have written.
+//! Containers that request another pod's volume, by annotations, paths or namespaces, which are not trusted.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -20,7 +19,7 @@ on_each_delegate! {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let sandbox = volume.node.sandbox("pod-b");
         let bundle = || volume.app_bundle(&sandbox);
-        // What the annotation says of the pod proves nothing.
+        // The pod's UID in the annotation is no proof.
         for bundle in [bundle(), bundle().annotation(SANDBOX_UID, POD)] {
             let refused = refusal::create_refused(&volume, &bundle.write());
             let _ = refused
@@ -36,9 +35,9 @@ on_each_delegate! {
     fn another_sandboxs_namespaces_are_refused(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
-        // It runs in pod-b, and says that it is of pod-a.
-        let liar = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
-        let refused = refusal::create_refused(&volume, &liar.bind(&volume.target, "/data", &[]).write());
+        // A container in pod-b with the sandbox id of pod-a.
+        let forged = volume.node.app_bundle(&other).annotation(SANDBOX_ID, mine.id());
+        let refused = refusal::create_refused(&volume, &forged.bind(&volume.target, "/data", &[]).write());
         let namespace = format!("/proc/{}/ns/", other.pid());
         let _ = refused.naming_volume("pv-1").containing(&[&namespace, mine.id()]).message();
         for kind in ["network", "ipc", "uts"] {
@@ -53,12 +52,12 @@ on_each_delegate! {
         let _ = volume.run(&bundle.namespace("pid", Some(app.pid())).write());
     }
 
-    fn a_sandbox_whose_process_is_another_sandboxs_is_refused(delegate: Delegate) {
+    fn a_record_with_another_sandboxs_process_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let other_device = volume.ext4();
         let _ = volume.node.stage("pod-b", "pv-2", &other_device, &[]);
         let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
-        // As when the pid was given away between two ticks of the clock: only the namespace tells.
+        // As if the pid had been reused within one tick of the clock: only the namespace shows it.
         let record = |of: &Container| {
             volume.handler().state_dir().join(format!("sandboxes/{}.json", of.id()))
         };
@@ -73,13 +72,13 @@ on_each_delegate! {
         assert_eq!(unexpected_mounts(&volume.device, Some(other.pid())), <[String; 0]>::default());
     }
 
-    fn a_container_that_was_not_announced_is_not_recorded(delegate: Delegate) {
+    fn a_container_that_was_not_announced_is_not_published(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         let record = || fs::read_to_string(volume.entry().join("runcrust.json")).unwrap();
         let before = record();
-        // Its own hook again, now for somebody of whom the volume knows nothing.
+        // The same hook again, for a container that the volume's record does not name.
         let hook = &bundle.config()["hooks"]["createRuntime"][0];
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let arguments = hook["args"].as_array().unwrap().iter().skip(1).map(text);
@@ -106,7 +105,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_sandbox_from_before_the_volume_was_staged_is_refused(delegate: Delegate) {
+    fn an_ordinary_sandbox_started_before_stage_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let sandbox = node.sandbox("pod-a");
         let device = node.ext4();
@@ -121,9 +120,9 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&target), <[String; 0]>::default());
     }
 
-    fn a_sandbox_that_has_ended_is_refused(delegate: Delegate) {
+    fn an_ended_sandbox_is_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
-        // The shim has it written before it knows that the sandbox is gone.
+        // The bundle was written before the sandbox's end was known.
         let bundle = volume.app_bundle(&sandbox).write();
         process::kill_now(sandbox.pid());
         wait_until("the sandbox to end", WAIT_TIMEOUT, || !sandbox.is_alive());
@@ -133,7 +132,7 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
-    fn a_sandboxs_own_mount_of_a_volume_is_refused(delegate: Delegate) {
+    fn a_sandbox_that_mounts_a_volume_itself_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.sandbox_bundle(POD).bind(&volume.target, "/data", &[]).write();
         let _ = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").containing(&["sandbox"]).message();
@@ -141,15 +140,15 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
-    fn annotations_that_contradict_themselves_are_refused(delegate: Delegate) {
+    fn contradictory_annotations_are_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = || volume.app_bundle(&sandbox);
-        let mut nobodys = bundle();
-        let annotations = nobodys.spec_mut()["annotations"].as_object_mut().unwrap();
+        let mut without_id = bundle();
+        let annotations = without_id.spec_mut()["annotations"].as_object_mut().unwrap();
         let _ = annotations.remove(SANDBOX_ID);
         let kind = "io.kubernetes.cri.container-type";
         for (bundle, named) in [
-            (nobodys, SANDBOX_ID),
+            (without_id, SANDBOX_ID),
             (bundle().annotation(kind, "pod"), kind),
         ] {
             let refused = refusal::create_refused(&volume, &bundle.write());
@@ -164,7 +163,7 @@ on_each_delegate! {
         let _ = refused.naming_volume("pv-1").containing(&["user namespace", "uidMappings"]).message();
     }
 
-    fn a_mount_of_a_volume_that_is_no_bind_is_refused(delegate: Delegate) {
+    fn a_mount_of_a_volume_that_is_not_a_bind_is_refused(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mount = json!({"destination": "/data", "type": "overlay", "source": volume.target});
         let bundle = volume.node.app_bundle(&sandbox).mount(mount).write();

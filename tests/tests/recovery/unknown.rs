@@ -1,4 +1,4 @@
-//! What can't be told is left, with the reason, and counted.
+//! What is unknown is kept, and reported with the reason.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::{assert_collected, kinds, why_left};
 
 #[test]
-fn a_locked_volume_and_an_unreadable_process_are_left() {
+fn a_locked_volume_and_an_unreadable_process_are_kept() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     kill_and_remove_bundles(&[&sandbox]);
     let lock = File::options()
@@ -38,7 +38,7 @@ fn a_locked_volume_and_an_unreadable_process_are_left() {
 }
 
 #[test]
-fn records_that_cannot_be_read() {
+fn unreadable_records_are_kept() {
     let node = Node::new(Delegate::Runc);
     let (one, two) = (node.ext4(), node.ext4());
     let [damaged, gone] =
@@ -54,11 +54,11 @@ fn records_that_cannot_be_read() {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), "{").unwrap();
     }
-    // Whose sandbox that is isn't known: it may be the one of this volume's pod.
+    // The unreadable sandbox may be that of this volume's pod.
     fs::remove_dir(&gone).unwrap();
-    let said = collect(&node);
-    assert_eq!(said.removed, <[Value; 0]>::default());
-    let mut left: Vec<&str> = said
+    let report = collect(&node);
+    assert_eq!(report.removed, <[Value; 0]>::default());
+    let mut left: Vec<&str> = report
         .left
         .iter()
         .map(|it| it["kind"].as_str().unwrap())
@@ -67,9 +67,9 @@ fn records_that_cannot_be_read() {
     assert_eq!(
         left,
         ["bundle", "entry", "owner", "sandbox", "volume"],
-        "{said:?}"
+        "{report:?}"
     );
-    let of = |kind: &str| said.left.iter().find(|it| it["kind"] == kind).unwrap();
+    let finding = |kind: &str| report.left.iter().find(|it| it["kind"] == kind).unwrap();
     for (kind, words) in [
         ("bundle", "EOF"),
         ("entry", "mountInfo.json: isn't JSON"),
@@ -77,7 +77,7 @@ fn records_that_cannot_be_read() {
         ("sandbox", "unknown.json: EOF"),
         ("volume", "its pod may have a sandbox"),
     ] {
-        let why = of(kind)["why"].as_str().unwrap();
+        let why = finding(kind)["why"].as_str().unwrap();
         assert!(why.contains(words), "{kind}: {why}");
     }
     fs::remove_file(state.join("sandboxes/unknown.json")).unwrap();
@@ -86,7 +86,7 @@ fn records_that_cannot_be_read() {
 }
 
 #[test]
-fn a_runtime_cli_that_no_record_goes_with() {
+fn a_runtime_cli_of_another_runtime_is_kept() {
     let volume = StagedVolume::new(Delegate::Runc);
     let cli = volume.entry().join("runtime-cli");
     fs::write(&cli, "/usr/bin/kata-ctl\n").unwrap();
@@ -98,7 +98,7 @@ fn a_runtime_cli_that_no_record_goes_with() {
 }
 
 #[test]
-fn where_nothing_was_ever_staged_there_is_nothing_to_say() {
+fn gc_without_a_crust_directory_reports_nothing() {
     let node = Node::new(Delegate::Runc);
     assert_collected(&node, &[]);
     let run = node.handler().crust(&["gc", "--dry-run"]).success();
@@ -108,14 +108,14 @@ fn where_nothing_was_ever_staged_there_is_nothing_to_say() {
     assert_eq!(run.stdout, "removed 0, left 0\n");
 }
 
-/// With the limit that most nodes give a program.
+/// With a small limit of open files.
 #[test]
-fn more_than_a_process_may_have_open() {
-    const LEFT: usize = 3000;
+fn gc_and_list_keep_few_files_open() {
+    const TEMPORARY_FILES: usize = 3000;
     const VOLUMES: usize = 300;
     let staged = StagedVolume::new(Delegate::Runc);
     let root = staged.handler().crust_root();
-    for number in 0..LEFT {
+    for number in 0..TEMPORARY_FILES {
         let name = format!(".mountInfo.json.{}.{number:x}.0", u32::MAX);
         fs::write(root.join(name), "{").unwrap();
     }
@@ -135,10 +135,10 @@ fn more_than_a_process_may_have_open() {
         let run = Run::of(command.arg("crust").args(arguments).arg("--json")).success();
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
     };
-    let said = limited(&["gc"]);
-    let removed = said["removed"].as_array().unwrap();
-    assert_eq!(removed.len(), LEFT, "{}", said["left"]);
-    assert_eq!(said["left"], json!([]));
+    let report = limited(&["gc"]);
+    let removed = report["removed"].as_array().unwrap();
+    assert_eq!(removed.len(), TEMPORARY_FILES, "{}", report["left"]);
+    assert_eq!(report["left"], json!([]));
     let listed = limited(&["list"]);
     let listed = listed["volumes"].as_array().unwrap();
     assert_eq!(listed.len(), VOLUMES + 1);
@@ -148,7 +148,7 @@ fn more_than_a_process_may_have_open() {
 }
 
 #[test]
-fn a_directory_that_nobody_can_look_into() {
+fn a_state_directory_writable_by_others_is_reported() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let _ = node.stage(POD, "pv-1", &device, &[]);
     let bundles = node.handler().state_dir().join("bundles");
@@ -158,19 +158,19 @@ fn a_directory_that_nobody_can_look_into() {
     assert!(why.contains("can be written by others"), "{why}");
 }
 
-/// As in a container that has the node's `/run` and little else.
+/// As in a container that has the node's `/run`, but not the bundles' directory.
 #[test]
-fn bundles_that_are_not_to_be_seen_from_here() {
+fn bundles_invisible_in_this_namespace_are_kept() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
     let app = volume.app(&sandbox);
     let bundles = volume.dir().join("bundles");
-    let said = mounts::in_private_namespace(|| {
+    let report = mounts::in_private_namespace(|| {
         mounts::tmpfs(&bundles);
         gc(&volume, &[])
     });
-    assert_eq!(said.removed, <[Value; 0]>::default());
-    assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
-    let why = said.left[0]["why"].as_str().unwrap();
+    assert_eq!(report.removed, <[Value; 0]>::default());
+    assert_eq!(kinds(&report.left), ["bundle"], "{report:?}");
+    let why = report.left[0]["why"].as_str().unwrap();
     assert!(why.contains("that held it are missing"), "{why}");
     end([app, sandbox]);
     fs::remove_dir_all(&bundles).unwrap();
@@ -178,15 +178,15 @@ fn bundles_that_are_not_to_be_seen_from_here() {
 }
 
 #[test]
-fn bundles_on_a_file_system_that_hangs() {
+fn bundles_on_a_hanging_file_system_are_kept() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
     kill_and_remove_bundles(&[&sandbox]);
     let hung = HungFilesystem::over(&node.dir().join("bundles"));
-    let said = gc(&node, &["--dry-run"]);
-    assert_eq!(kinds(&said.left), ["bundle"], "{said:?}");
-    let why = said.left[0]["why"].as_str().unwrap();
+    let report = gc(&node, &["--dry-run"]);
+    assert_eq!(kinds(&report.left), ["bundle"], "{report:?}");
+    let why = report.left[0]["why"].as_str().unwrap();
     assert!(why.contains("doesn't answer"), "{why}");
     drop(hung);
     assert_collected(&node, &["bundle", "record", "sandbox", "user"]);

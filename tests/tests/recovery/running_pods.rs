@@ -1,4 +1,4 @@
-//! Whoever lives is never touched, whatever comes and goes meanwhile.
+//! `gc` never affects running pods, while other pods start and stop.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,26 +9,26 @@ use runcrust_tests::{Node, POD, on_each_delegate};
 
 use crate::OTHER_POD;
 
-/// Of each delegate.
+/// The number of pods that start and stop.
 const PODS: usize = 4;
 
 on_each_delegate! {
-    fn pods_start_and_stop_while_gc_runs_again_and_again(delegate: Delegate) {
+    fn running_pods_survive_gc_while_others_start_and_stop(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, others) = (node.ext4(), node.ext4());
         let stays = node.stage(OTHER_POD, "pv-2", &others, &[]);
         let living = node.sandbox(OTHER_POD);
         let app = node.app(&living, &stays, "/data");
         let done = AtomicBool::new(false);
-        let (said, times) = thread::scope(|scope| {
+        let (removed, times) = thread::scope(|scope| {
             let collecting = scope.spawn(|| {
-                let (mut said, mut times) = (Vec::new(), 0);
+                let (mut removed, mut times) = (Vec::new(), 0);
                 while !done.load(Ordering::Relaxed) {
-                    let now = gc(&node, &[]);
-                    said.extend(now.removed);
+                    let report = gc(&node, &[]);
+                    removed.extend(report.removed);
                     times += 1;
                 }
-                (said, times)
+                (removed, times)
             });
             for round in 0..PODS {
                 let target = node.stage(POD, "pv-1", &device, &[]);
@@ -46,8 +46,8 @@ on_each_delegate! {
             collecting.join().expect("gc")
         });
         assert!(times > PODS, "{times}");
-        let of_the_living = said.iter().filter(|it| it.to_string().contains(OTHER_POD));
-        assert_eq!(of_the_living.count(), 0, "{said:?}");
+        let of_running_pod = removed.iter().filter(|it| it.to_string().contains(OTHER_POD));
+        assert_eq!(of_running_pod.count(), 0, "{removed:?}");
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         end([app, living]);
         node.unstage_all(&[&stays]);

@@ -1,4 +1,4 @@
-//! `list` and `inspect`: what is there, in each state, while others are at it.
+//! `list` and `inspect` show volumes in each state.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{OTHER_POD, answer, inspected};
 
-fn listed(node: &Node) -> Vec<Value> {
+fn list(node: &Node) -> Vec<Value> {
     let mut answer = answer(node, &["list", "--json"]);
     match answer["volumes"].take() {
         Value::Array(volumes) => volumes,
@@ -23,13 +23,13 @@ fn listed(node: &Node) -> Vec<Value> {
 
 fn states(node: &Node) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().expect("a string").to_owned();
-    let volumes = listed(node).into_iter();
+    let volumes = list(node).into_iter();
     volumes
         .map(|it| (text(&it["target_path"]), text(&it["state"])))
         .collect()
 }
 
-/// The code and the message of an `inspect` that finds nothing.
+/// Asserts that `inspect` fails, and returns the code and message of the error.
 #[track_caller]
 fn refused(node: &Node, volume: &str) -> (String, String) {
     let run = node.handler().crust(&["inspect", volume]).failure();
@@ -49,7 +49,7 @@ fn digest(node: &Node, target: &Path) -> String {
 }
 
 on_each_delegate! {
-    fn a_volume_in_use_shows_who_has_it_and_where(delegate: Delegate) {
+    fn a_volume_in_use_shows_its_users_and_mounts(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
@@ -62,7 +62,7 @@ on_each_delegate! {
         let lock = File::options().write(true).open(node.lock_file(&target)).unwrap();
         let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
         let before = snapshots(&node);
-        let volume = &listed(&node)[0];
+        let volume = &list(&node)[0];
         for (key, expected) in [
             ("volume", json!("pv-1")),
             ("pod_uid", json!(POD)),
@@ -111,10 +111,10 @@ on_each_delegate! {
         let volume = inspected(&node, &target);
         assert_eq!(volume["users"][0]["life"], "ended");
         assert_eq!(volume["users"][0]["why"], format!("process {} has ended", sandbox.pid()));
-        assert_eq!(volume["state"], "in use", "the app lives on");
+        assert_eq!(volume["state"], "in use", "the app still runs");
         let human = node.handler().crust(&["inspect", utf8(&target)]).success().stdout;
         for words in [utf8(&target), "in use", app.id(), "at /data from", "would fail, or wait"] {
-            assert!(human.contains(words), "{words} isn't in {human}");
+            assert!(human.contains(words), "{words} is missing in {human}");
         }
         end([app, sandbox]);
         device.wait_until_free(WAIT_TIMEOUT);
@@ -124,16 +124,16 @@ on_each_delegate! {
 }
 
 #[test]
-fn broken_and_uncertain_volumes_are_listed_with_the_reason() {
+fn broken_and_uncertain_volumes_are_listed_with_a_reason() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
-    let [fine, unsure, damaged] =
+    let [valid, uncertain, damaged] =
         ["pv-1", "pv-2", "pv-3"].map(|name| node.stage(POD, name, &device, &[]));
-    fs::write(node.entry(&unsure).join("runcrust.json"), "{").unwrap();
+    fs::write(node.entry(&uncertain).join("runcrust.json"), "{").unwrap();
     fs::write(node.entry(&damaged).join("mountInfo.json"), "{").unwrap();
-    let volumes = listed(&node);
+    let volumes = list(&node);
     let states: Vec<&Value> = volumes.iter().map(|it| &it["state"]).collect();
     assert_eq!(states, ["staged", "uncertain", "broken"]);
-    assert_eq!(volumes[0]["target_path"], json!(fine));
+    assert_eq!(volumes[0]["target_path"], json!(valid));
     for (volume, words) in [
         (&volumes[1], "runcrust.json: EOF"),
         (&volumes[2], "mountInfo.json: isn't JSON"),
@@ -159,17 +159,17 @@ fn broken_and_uncertain_volumes_are_listed_with_the_reason() {
         (&broken["state"], &broken["mount_info"]),
         (&json!("broken"), &Value::Null)
     );
-    let unsure = inspected(&node, &unsure);
+    let uncertain = inspected(&node, &uncertain);
     assert!(
-        unsure["record_error"].as_str().unwrap().contains("EOF"),
-        "{unsure}"
+        uncertain["record_error"].as_str().unwrap().contains("EOF"),
+        "{uncertain}"
     );
-    fs::remove_file(node.entry(&fine).join("mountInfo.json")).unwrap();
-    assert_eq!(inspected(&node, &fine)["state"], "broken");
+    fs::remove_file(node.entry(&valid).join("mountInfo.json")).unwrap();
+    assert_eq!(inspected(&node, &valid)["state"], "broken");
 }
 
 #[test]
-fn a_volume_is_found_by_its_paths_its_digests_and_its_device() {
+fn a_volume_is_found_by_path_digest_and_device() {
     let node = Node::new(Delegate::Runc);
     symlink(node.dir().subdir("real"), node.handler().kubelet_dir()).unwrap();
     let (device, other) = (node.ext4(), node.ext4());
@@ -228,14 +228,14 @@ fn a_volume_is_found_by_its_paths_its_digests_and_its_device() {
     assert_eq!(
         inspected(&node, &path)["target_path"],
         json!(beside),
-        "a device that is gone"
+        "a detached device"
     );
 }
 
 #[test]
-fn what_is_not_staged_is_not_found_and_looking_makes_nothing() {
+fn an_unknown_volume_is_not_found_and_nothing_is_created() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
-    assert_eq!(listed(&node), <[Value; 0]>::default());
+    assert_eq!(list(&node), <[Value; 0]>::default());
     let table = node.handler().crust(&["list"]).success().stdout;
     assert_eq!(table.lines().count(), 1, "{table}");
     let target = node.target(POD, "pv-1");
@@ -262,7 +262,7 @@ fn what_is_not_staged_is_not_found_and_looking_makes_nothing() {
 }
 
 #[test]
-fn an_answer_that_cannot_be_written_is_told() {
+fn output_that_cannot_be_written_is_an_error() {
     let node = Node::new(Delegate::Runc);
     for verb in ["list", "gc", "doctor"] {
         let full = File::options().write(true).open("/dev/full").unwrap();
