@@ -201,7 +201,7 @@ fn an_abandoned_call_never_overtakes_the_next() {
                 async move { calls.runtime_stage_volume(request).await }
             });
             wait_until_async("the daemon to notice the disconnect", WAIT_TIMEOUT, || {
-                ops.log().matches("the caller didn't wait").count() > round
+                ops.log().matches("the caller cancelled the call").count() > round
             })
             .await;
             drop(held);

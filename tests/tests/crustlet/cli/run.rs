@@ -254,7 +254,7 @@ fn the_mounter_of_a_volume_is_fixed_once_the_pod_starts() {
 
     scene.crustlet.write("pod_default_web", &other);
     let message = scene.crustlet.wait_event("pod/web", "FailedUpdate");
-    assert!(message.contains("has begun"), "{message}");
+    assert!(message.contains("after the pod has started"), "{message}");
     assert_eq!(shown("web"), false);
     scene.assert_plain(&plain, &data);
     scene.crustlet.restart(&[]);
