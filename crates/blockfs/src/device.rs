@@ -94,17 +94,17 @@ pub enum DeviceError {
         path: PathBuf,
         /// The name of the system call.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
     /// A file that sysfs has for every block device is missing or malformed.
     #[error("device {number}: read {file:?}: {source}; hint: check that sysfs is mounted at /sys")]
     Sysfs {
-        /// The device's number.
+        /// The number of the device that the file is about.
         number: DeviceNumber,
         /// The file in sysfs.
         file: PathBuf,
-        /// The error; `InvalidData` if the contents are malformed.
+        /// The error of reading the file; `InvalidData` if its contents are malformed.
         source: std::io::Error,
     },
     /// The kernel's list of disks can't be read.
@@ -114,7 +114,7 @@ pub enum DeviceError {
     UnreadableDiskList {
         /// The file with the list.
         file: PathBuf,
-        /// The error.
+        /// The error of opening or reading the file.
         source: std::io::Error,
     },
     /// The file of a loop device is on a file system that doesn't respond.
@@ -410,12 +410,12 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_not_a_block_device_is_refused_with_the_reason() {
+    fn another_file_than_a_block_device_is_refused_with_a_reason() {
         for (path, start) in [
             ("loop0", "device \"loop0\": not an absolute path"),
             (
-                "/dev/there-is-none",
-                "device \"/dev/there-is-none\": ENOENT: ",
+                "/dev/no-such-device",
+                "device \"/dev/no-such-device\": ENOENT: ",
             ),
             (
                 "/dev/null",

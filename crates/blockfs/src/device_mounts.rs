@@ -104,7 +104,7 @@ mod tests {
             b"1 1 0:1 / / rw - tmpfs /dev/loop3 rw\n\
               2 1 7:3 / /b rw - ext4 /dev/loop3 rw\n\
               3 1 7:4 / /a rw - xfs /dev/loop4 rw\n\
-              4 1 0:42 / /c rw - btrfs /dev/there-is-none rw\n\
+              4 1 0:42 / /c rw - btrfs /dev/no-such-device rw\n\
               5 1 7:3 /sub /a\\040b rw - ext4 /dev/another-name rw\n",
         );
         let mounts = DeviceMounts::from_table(&table).unwrap();
@@ -117,7 +117,7 @@ mod tests {
         ] {
             let found = mounts.on(device.parse().unwrap()).iter();
             let found: Vec<_> = found
-                .map(|it| (it.id, it.mount_point.to_str().unwrap()))
+                .map(|mount| (mount.id, mount.mount_point.to_str().unwrap()))
                 .collect();
             assert_eq!(found, expected, "{device}");
         }
@@ -166,7 +166,7 @@ mod tests {
         for device in [DeviceNumber::new(7, 3), DeviceNumber::new(0, 42)] {
             assert!(!is_on(&tmpfs, device));
         }
-        let btrfs = mount("36 35 0:42 / /data rw - btrfs /dev/there-is-none rw\n");
+        let btrfs = mount("36 35 0:42 / /data rw - btrfs /dev/no-such-device rw\n");
         assert!(!is_on(&btrfs, DeviceNumber::new(0, 42)));
     }
 

@@ -44,26 +44,26 @@ pub fn find(fstype: &str) -> Option<&'static FileSystemType> {
     FILE_SYSTEM_TYPES
         .iter()
         .copied()
-        .find(|it| it.name == fstype)
+        .find(|known| known.name == fstype)
 }
 
 /// Returns true if a file system whose superblock is of the type `found` can be mounted as `fstype`.
 #[must_use]
 pub fn is_mountable_as(found: &str, fstype: &str) -> bool {
-    find(fstype).is_some_and(|it| it.can_mount(found))
+    find(fstype).is_some_and(|known| known.can_mount(found))
 }
 
 /// Returns the types that the configuration key `fstypes` has by default.
 pub fn allowed_by_default() -> impl Iterator<Item = &'static str> {
     let allowed = FILE_SYSTEM_TYPES
         .iter()
-        .filter(|it| it.is_allowed_by_default);
-    allowed.map(|it| it.name)
+        .filter(|known| known.is_allowed_by_default);
+    allowed.map(|known| known.name)
 }
 
 /// Returns true if all file systems of this type are read-only.
 pub(crate) fn is_read_only_type(fstype: &str) -> bool {
-    find(fstype).is_some_and(|it| it.is_read_only)
+    find(fstype).is_some_and(|known| known.is_read_only)
 }
 
 /// Returns true if file systems of this type have a device number of their own, with the major number 0, and not their
@@ -71,8 +71,8 @@ pub(crate) fn is_read_only_type(fstype: &str) -> bool {
 pub(crate) fn has_anonymous_device(fstype: &[u8]) -> bool {
     let mut anonymous = FILE_SYSTEM_TYPES
         .iter()
-        .filter(|it| it.has_anonymous_device);
-    anonymous.any(|it| it.name.as_bytes() == fstype)
+        .filter(|known| known.has_anonymous_device);
+    anonymous.any(|known| known.name.as_bytes() == fstype)
 }
 
 /// Returns true if the running kernel lets fsconfig(2) set an SELinux label for a file system of this type. Then
@@ -85,27 +85,27 @@ pub fn supports_selinux_label(fstype: &str) -> bool {
 }
 
 fn supports_selinux_label_on(fstype: &str, kernel: kernel::KernelVersion) -> bool {
-    find(fstype).is_none_or(|it| it.selinux_label_since <= kernel)
+    find(fstype).is_none_or(|known| known.selinux_label_since <= kernel)
 }
 
 /// Returns the inode tables of the file system with this `statfs.f_type`; `None` if the type has none.
 pub(crate) fn inode_tables(magic: FsWord) -> Option<&'static InodeTables> {
     let mut tables = FILE_SYSTEM_TYPES
         .iter()
-        .filter_map(|it| it.inode_tables.as_ref());
-    tables.find(|it| it.magic == magic)
+        .filter_map(|known| known.inode_tables.as_ref());
+    tables.find(|tables| tables.magic == magic)
 }
 
 /// Returns the program that checks such a file system, as on a command line. It is `fsck.TYPE` for an unknown type.
 #[must_use]
 pub fn checker(fstype: &str) -> String {
-    let known = find(fstype).and_then(|it| it.checker);
+    let known = find(fstype).and_then(|known| known.checker);
     known.map_or_else(|| format!("fsck.{fstype}"), str::to_owned)
 }
 
 /// Returns the rules for the mount options of all types. Options are parsed before the type is considered.
 pub(crate) fn option_rules() -> impl Iterator<Item = &'static OptionRules> {
-    FILE_SYSTEM_TYPES.iter().map(|it| &it.options)
+    FILE_SYSTEM_TYPES.iter().map(|known| &known.options)
 }
 
 /// Returns the hint for a failed call on a mounted volume, to be appended to the error message. It is empty if the
@@ -135,8 +135,8 @@ pub fn hint_for_volume_error(errno: Errno) -> String {
 pub(crate) fn checkers() -> String {
     let allowed = FILE_SYSTEM_TYPES
         .iter()
-        .filter(|it| it.is_allowed_by_default);
-    let mut names: Vec<&str> = allowed.filter_map(|it| it.checker).collect();
+        .filter(|known| known.is_allowed_by_default);
+    let mut names: Vec<&str> = allowed.filter_map(|known| known.checker).collect();
     // Types with the same checker are next to each other.
     names.dedup();
     enumerate(&names, "or")
@@ -147,20 +147,22 @@ pub(crate) fn checkers() -> String {
 pub fn types_needing_capability_to_grow() -> String {
     let allowed = FILE_SYSTEM_TYPES
         .iter()
-        .filter(|it| it.is_allowed_by_default);
-    let types = allowed.filter(|it| {
-        it.growth
+        .filter(|known| known.is_allowed_by_default);
+    let types = allowed.filter(|known| {
+        known
+            .growth
             .is_some_and(|growth| growth.needs_cap_sys_resource)
     });
-    let names: Vec<&str> = types.map(|it| it.name).collect();
+    let names: Vec<&str> = types.map(|known| known.name).collect();
     enumerate(&names, "and")
 }
 
 /// Returns the types that support id-mapped mounts on this kernel, as the subject of a sentence: `ext4, xfs and btrfs`.
 pub(crate) fn types_with_id_mapping(kernel: kernel::KernelVersion) -> String {
-    let maps_ids = |it: &&&FileSystemType| it.id_mapping_since.is_some_and(|since| since <= kernel);
+    let maps_ids =
+        |known: &&&FileSystemType| known.id_mapping_since.is_some_and(|since| since <= kernel);
     let types = FILE_SYSTEM_TYPES.iter().filter(maps_ids);
-    let names: Vec<&str> = types.map(|it| it.name).collect();
+    let names: Vec<&str> = types.map(|known| known.name).collect();
     if names.is_empty() {
         return "no file system of this kernel".to_owned();
     }

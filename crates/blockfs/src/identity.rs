@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_errors_of_path_resolution_mean_that_the_path_leads_to_nothing() {
+    fn only_errors_of_path_resolution_mean_that_a_file_is_missing() {
         for (errno, is_missing) in [
             (Errno::NOENT, true),
             (Errno::NOTDIR, true),

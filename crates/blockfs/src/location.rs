@@ -422,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_location_is_below_a_directory_with_the_same_device_and_a_path_prefix() {
+    fn a_location_is_below_a_prefix_of_its_path_on_its_device() {
         let path_below = |location: &str, directory: &str| {
             let [location, directory] = [location, directory].map(|text| {
                 let (device, path) = text.split_once(' ').unwrap();
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_target_is_located_below_its_nearest_existing_parent() {
+    fn a_missing_target_is_located_below_its_existing_parent() {
         let directory = tempfile::tempdir().unwrap();
         let real = directory.path().canonicalize().unwrap();
         std::fs::write(real.join("file"), "").unwrap();

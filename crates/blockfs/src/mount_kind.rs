@@ -18,7 +18,7 @@ pub enum MountKind {
     Overlay,
     /// The trigger of an automount. The automount daemon mounts another file system there once the path is used.
     Autofs,
-    /// Any other mount.
+    /// A mount of any other file system.
     Other,
 }
 

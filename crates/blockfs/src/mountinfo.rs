@@ -90,7 +90,7 @@ pub enum MountInfoError {
     Read {
         /// The path of the file.
         path: PathBuf,
-        /// The error.
+        /// The error of opening or reading the file.
         source: std::io::Error,
     },
     /// A line is malformed. The kernel doesn't write such lines, so something other than a procfs is mounted at /proc.
@@ -217,7 +217,7 @@ pub(crate) fn select(
 /// A line of mountinfo. Unlike in a [`Mount`], names still contain the kernel's escapes.
 #[derive(Debug)]
 pub struct MountInfoLine<'a> {
-    /// The mount's id.
+    /// The mount's id, as in [`Mount::id`].
     pub id: u32,
     /// The id of the mount that this one is mounted on.
     pub parent: u32,

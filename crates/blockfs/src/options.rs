@@ -290,7 +290,7 @@ impl MountOptions {
         if !options
             .fs_options
             .iter()
-            .any(|it| LABEL_OPTIONS.contains(&it.key()))
+            .any(|option| LABEL_OPTIONS.contains(&option.key()))
         {
             check_length("context", Some(label))?;
             options.fs_options.push(FsOption::Value {

@@ -29,7 +29,7 @@ pub(crate) fn signature(device: &DeviceFacts) -> Result<Option<Signature>, Errno
 pub fn probe(device: impl AsFd) -> Result<Option<Signature>, Errno> {
     for superblock in FILE_SYSTEM_TYPES
         .iter()
-        .filter_map(|it| it.superblock.as_ref())
+        .filter_map(|known| known.superblock.as_ref())
     {
         if let Some(found) = superblock.read_from(&device)? {
             return Ok(Some(found));

@@ -34,7 +34,7 @@ pub struct ResolvedSubpath {
 /// The type of a mount point. A directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountPointType {
-    /// A directory.
+    /// A directory must be the mount point.
     Directory,
     /// A regular file, socket, named pipe or device node. kubelet bind-mounts all of these (`doBindSubPath`).
     ///

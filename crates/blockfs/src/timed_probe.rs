@@ -27,7 +27,7 @@ pub enum ProbeError {
     Call {
         /// The name of the system call.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
     /// The probing process was killed.
@@ -36,8 +36,11 @@ pub enum ProbeError {
     /// Not even the control probe, which never hangs, has finished in time.
     #[error("no probe has finished in time; hint: check whether the node is overloaded")]
     Slow,
-    /// This many probes are stuck, so that others may not have been made at all.
-    #[error("{0} device probes are stuck; hint: `ps` shows their processes, in state D")]
+    /// The number of probes that are stuck. Others may not have been made at all.
+    #[error(
+        "{0} device probes are stuck; hint: check the disks and file servers of this node; `ps` shows the processes of the \
+         probes, in state D"
+    )]
     TooMany(usize),
 }
 
@@ -139,7 +142,7 @@ fn run_batches<'p>(
     let mut running = ProbeProcesses::default();
     for batch in batches {
         running.check_limit()?;
-        let batch: Vec<(u32, &Probe)> = batch.iter().map(|it| (*it, probe(*it))).collect();
+        let batch: Vec<(u32, &Probe)> = batch.iter().map(|index| (*index, probe(*index))).collect();
         let process = start_probe_process(&batch, &shared, &writer).map_err(failed("clone"))?;
         running.processes.push(process);
     }
@@ -260,7 +263,7 @@ mod tests {
             let (results, processes) = run(count, |index| hanging.contains(&index));
             let expected_results = (0..)
                 .take(count)
-                .map(|it| (!hanging.contains(&it)).then_some(()));
+                .map(|index| (!hanging.contains(&index)).then_some(()));
             assert_eq!(
                 results,
                 Ok(expected_results.collect()),

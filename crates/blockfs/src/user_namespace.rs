@@ -52,7 +52,7 @@ pub enum UserNamespace {
 pub struct UserNamespaceError {
     /// The call, with its arguments.
     pub call: String,
-    /// The error number.
+    /// The error of the call.
     pub errno: Errno,
 }
 

@@ -63,7 +63,7 @@ pub enum ViewError {
     Call {
         /// The call, with its arguments.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
 }

@@ -192,7 +192,7 @@ fn a_device_that_losetup_attached_is_found() {
 
 /// The data directory has another path in the container of the driver that attached the image.
 #[test]
-fn a_device_is_found_if_its_image_has_another_path_in_another_namespace() {
+fn a_device_is_found_if_its_image_has_another_path() {
     let test_image = TestImage::new();
     let elsewhere = tempfile::tempdir().expect("a temporary directory");
     let script = "mount --bind \"$1\" \"$2\" && exec losetup --find --show \"$3\"";
@@ -358,7 +358,10 @@ fn all_devices_on_an_image_are_found_even_after_its_unlink() {
     let test_image = TestImage::new();
     let named = || {
         let named = loops::find_by_name(&test_image.image).expect("the state is known");
-        let mut paths: Vec<PathBuf> = named.iter().map(|it| it.path().to_owned()).collect();
+        let mut paths: Vec<PathBuf> = named
+            .iter()
+            .map(|device| device.path().to_owned())
+            .collect();
         paths.sort();
         paths
     };
@@ -396,7 +399,7 @@ fn a_device_is_idle_once_it_is_detached() {
 }
 
 #[test]
-fn after_set_read_only_the_device_number_is_writable_for_the_next_image() {
+fn a_detached_device_number_is_writable_again() {
     let test_image = TestImage::new();
     test_image.attach();
     for read_only in [true, false, true, true] {
@@ -443,7 +446,7 @@ fn a_device_number_that_was_left_read_only_is_writable_for_the_next_image() {
 }
 
 #[test]
-fn an_image_that_was_attached_read_only_cannot_be_made_writable() {
+fn an_image_attached_read_only_cannot_be_made_writable() {
     let test_image = TestImage::new();
     let attached = loops::attach(&test_image.image, true).expect("it is attached");
     assert!(attached.read_only);
@@ -462,7 +465,7 @@ fn an_image_that_was_attached_read_only_cannot_be_made_writable() {
 }
 
 #[test]
-fn an_image_without_a_device_is_neither_refreshed_nor_made_read_only() {
+fn an_unattached_image_is_neither_refreshed_nor_read_only() {
     let test_image = TestImage::new();
     let results = [
         loops::refresh(&test_image.image).map(drop),
@@ -510,7 +513,7 @@ fn backing_files_of_loop_devices_are_cached_for_a_moment() {
     let device = DeviceFacts::from(Device::open(&test_image.losetup(&[])).unwrap());
     let rivals = |loop_devices: &LoopDeviceCache| -> Vec<PathBuf> {
         let rivals = device.conflicting_loop_devices(loop_devices).unwrap();
-        rivals.iter().map(|it| it.path().to_owned()).collect()
+        rivals.iter().map(|rival| rival.path().to_owned()).collect()
     };
     for attempt in 1.. {
         let [always, never] = [Duration::MAX, Duration::ZERO].map(LoopDeviceCache::with_max_age);

@@ -46,7 +46,7 @@ impl Offsets {
             Self::FromStart(offsets) => offsets.to_vec(),
             Self::FromEnd(distances) => distances
                 .iter()
-                .filter_map(|it| size.checked_sub(*it))
+                .filter_map(|distance| size.checked_sub(*distance))
                 .collect(),
             Self::AlignedFromEnd { distance, unit } => {
                 let offset = size.checked_sub(distance).map(|at| at - at % unit);

@@ -132,7 +132,7 @@ impl Aliases {
     /// Returns whether the device is a loop device, or lies on one.
     pub(super) fn has_loop_device(&self) -> bool {
         let mut all = self.own.iter().chain(&self.below);
-        all.any(|it| matches!(it, DeviceIdentity::Device(number) if number.major() == sysfs::LOOP_MAJOR))
+        all.any(|identity| matches!(identity, DeviceIdentity::Device(number) if number.major() == sysfs::LOOP_MAJOR))
     }
 
     /// Returns whether the two devices must not be written to at the same time, because they are the same or one lies

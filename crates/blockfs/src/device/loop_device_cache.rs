@@ -199,7 +199,7 @@ impl CacheEntries {
 
     fn forget_unresponsive(&mut self, device: DeviceNumber) {
         for devices in [&mut self.unresponsive, &mut self.earlier_unresponsive] {
-            devices.retain(|it| *it != device);
+            devices.retain(|other| *other != device);
         }
     }
 
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn a_status_is_cached_under_the_number_of_the_device_that_reported_it() {
+    fn a_status_is_cached_for_the_device_that_reported_it() {
         let mut entries = CacheEntries::default();
         let loop_status = Some((device(5), status(5)));
         entries.record(

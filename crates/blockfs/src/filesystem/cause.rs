@@ -1,5 +1,5 @@
 //! Finds the cause of an error of the mount API. The manual pages say little about these errors; the meanings were
-//! found by experiment. Pure.
+//! found by experiment. All functions are pure.
 
 mod hint;
 
@@ -155,7 +155,7 @@ pub enum MountErrorCause {
     /// EPERM: the calling thread lacks a capability.
     #[error("the mount API needs CAP_SYS_ADMIN")]
     NotPermitted,
-    /// Any other error.
+    /// Another error, of which only the errno is known.
     #[error("the kernel refuses")]
     Other,
 }
@@ -192,7 +192,7 @@ impl ErrorContext<'_> {
             DeviceContents::FileSystem { signature, .. } => signature.restriction,
             _ => None,
         };
-        let restriction = restriction.filter(|it| it.errno == errno);
+        let restriction = restriction.filter(|restriction| restriction.errno == errno);
         restriction.map(MountErrorCause::Restricted)
     }
 }

@@ -15,7 +15,7 @@ use crate::options::FsOption;
 /// A call that makes a mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MountCall {
-    /// fsopen(2).
+    /// fsopen(2), which creates the file-system context.
     Open,
     /// fsconfig(2), which sets the device.
     Source,
@@ -23,7 +23,7 @@ pub enum MountCall {
     Option(FsOption),
     /// fsconfig(2) with `FSCONFIG_CMD_CREATE` or `FSCONFIG_CMD_CREATE_EXCL`.
     Create,
-    /// fsmount(2).
+    /// fsmount(2), which creates a mount of the superblock.
     Mount,
     /// statx(2) on the new mount.
     Stat,

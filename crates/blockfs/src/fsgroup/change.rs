@@ -1,4 +1,4 @@
-//! Decides which changes an entry needs. Pure.
+//! Decides which changes an entry needs. All functions are pure.
 
 use rustix::fs::FileType;
 

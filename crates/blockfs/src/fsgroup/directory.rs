@@ -77,10 +77,10 @@ impl Directory {
 
     /// Returns the names on the path from the root to this directory, outermost first.
     fn names(&self) -> Vec<&CStr> {
-        let upwards = std::iter::successors(Some(self), |it| it.parent.as_deref());
+        let upwards = std::iter::successors(Some(self), |directory| directory.parent.as_deref());
         let mut names = upwards
-            .filter(|it| !it.is_root())
-            .map(|it| it.name.as_c_str())
+            .filter(|directory| !directory.is_root())
+            .map(|directory| directory.name.as_c_str())
             .collect::<Vec<_>>();
         names.reverse();
         names

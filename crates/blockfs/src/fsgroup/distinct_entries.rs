@@ -98,7 +98,11 @@ impl DistinctEntries {
         reason = "an estimate, and never negative"
     )]
     fn estimate_distinct(&self) -> u64 {
-        let ranks = || self.registers.iter().map(|it| it.load(Ordering::Relaxed));
+        let ranks = || {
+            self.registers
+                .iter()
+                .map(|register| register.load(Ordering::Relaxed))
+        };
         let sum: f64 = ranks().map(|rank| 0.5_f64.powi(rank.into())).sum();
         let registers = REGISTERS as f64;
         let estimate = 0.7213 / (1.0 + 1.079 / registers) * registers * registers / sum;

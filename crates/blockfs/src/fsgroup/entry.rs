@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_file_system_on_proc_is_not_reported_as_the_volumes_error() {
+    fn another_file_system_on_proc_is_reported_as_the_nodes_error() {
         let directory = tempfile::tempdir().expect("a directory");
         let directory = File::open(directory.path()).expect("it opens");
         let error = ModeSetter::from_links(directory.into()).expect_err("it is refused");

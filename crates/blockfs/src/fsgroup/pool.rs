@@ -70,7 +70,7 @@ struct PoolState {
     halt: Option<HaltReason>,
 }
 
-/// The number of helpers that were started: workers besides the caller's own thread. Pure.
+/// The number of helpers that were started: workers besides the caller's own thread. Makes no system calls.
 #[derive(Debug, Default)]
 struct HelperCount {
     started: usize,

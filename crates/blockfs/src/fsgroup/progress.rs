@@ -1,5 +1,5 @@
-//! The progress of a walk, and the intervals at which the walk reads the clock and reports. Pure: the time is a
-//! parameter.
+//! The progress of a walk, and the intervals at which the walk reads the clock and reports. All functions are pure: the
+//! time is a parameter.
 
 use std::fmt;
 use std::ops::{Add, AddAssign};

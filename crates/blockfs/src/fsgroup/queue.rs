@@ -1,4 +1,4 @@
-//! The queue of a walk's tasks. Pure.
+//! The queue of a walk's tasks. It makes no system calls.
 
 use std::ffi::CString;
 use std::os::fd::OwnedFd;
@@ -172,7 +172,7 @@ impl Queue {
     #[cfg(test)]
     fn open_parents(&self) -> usize {
         let parents = self.subdirectories.iter();
-        parents.filter(|it| it.descriptor.is_some()).count()
+        parents.filter(|parent| parent.descriptor.is_some()).count()
     }
 }
 
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_directory_comes_first_until_too_many_names_are_queued() {
+    fn a_large_directory_comes_first_until_many_names_are_queued() {
         let mut queue = Queue::default();
         queue.push(subdirectories(&[c"a"]));
         queue.push_directory(directory());
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn no_subdirectory_is_entered_while_too_many_directories_are_unread() {
+    fn no_subdirectory_is_entered_while_many_others_are_unread() {
         let mut queue = Queue::default();
         for _ in 0..=MAX_UNREAD_DIRECTORIES {
             queue.push_directory(directory());

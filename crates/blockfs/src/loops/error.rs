@@ -13,17 +13,19 @@ pub enum LoopError {
     /// A call on the image failed.
     #[error("image {image:?}: {call}: {}{}", Name(*errno), image_hint(*errno))]
     Image {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
         /// The name of the system call.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
     /// The image's path leads to another kind of file.
-    #[error("image {image:?}: {kind}, not a file; hint: find out which program put it there")]
+    #[error(
+        "image {image:?}: {kind}, not a file; hint: find out which program created it, and move it away"
+    )]
     NotAFile {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
         /// The kind of file, with an article.
         kind: &'static str,
@@ -34,7 +36,7 @@ pub enum LoopError {
          hint: `lslocks` shows the process"
     )]
     Locked {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
     },
     /// A device can't be found or examined.
@@ -43,11 +45,11 @@ pub enum LoopError {
     /// A call on a device failed.
     #[error("loop device {device:?}: {call}: {}{}", Name(*errno), call_hint(*errno))]
     Call {
-        /// The device's path.
+        /// Path of the loop device in `/dev`.
         device: PathBuf,
         /// The name of the system call.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
     /// The kernel can't be asked for a free device.
@@ -59,7 +61,7 @@ pub enum LoopError {
     Control {
         /// The name of the system call.
         call: &'static str,
-        /// The error number.
+        /// The error of the call.
         errno: Errno,
     },
     /// Every free device was taken by another process first.
@@ -68,7 +70,7 @@ pub enum LoopError {
          hint: `fuser --verbose` shows which process has it open"
     )]
     NoneFree {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
         /// The path of the device that was tried last; empty if none was.
         device: PathBuf,
@@ -79,7 +81,7 @@ pub enum LoopError {
          hint: detach the one that is not in use (losetup --detach)"
     )]
     Twice {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
         /// The path of one device.
         first: PathBuf,
@@ -89,12 +91,12 @@ pub enum LoopError {
     /// The image is only partly attached. [`attach`](super::attach) attaches whole images, so another program did this.
     #[error(
         "image {image:?}: another program has attached only a part of it to {device:?} \
-         (offset {offset}, limit {size_limit}); hint: losetup --detach {}", device.display()
+         (offset {offset}, limit {size_limit}); hint: detach it (losetup --detach {})", device.display()
     )]
     Part {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
-        /// The device's path.
+        /// Path of the loop device in `/dev`.
         device: PathBuf,
         /// The offset of the part in bytes.
         offset: u64,
@@ -109,9 +111,9 @@ pub enum LoopError {
         device.display(), device.display()
     )]
     InUse {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
-        /// The device's path.
+        /// Path of the loop device in `/dev`.
         device: PathBuf,
         /// The holders of the device, as a clause; `None` if none was found.
         holders: Option<String>,
@@ -119,9 +121,9 @@ pub enum LoopError {
     /// The device is open, though not exclusively, and can't be detached.
     #[error("image {image:?}: {device:?} stays attached: {}", open_by(device, holders.as_deref()))]
     Open {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
-        /// The device's path.
+        /// Path of the loop device in `/dev`.
         device: PathBuf,
         /// The holders of the device, as a clause; `None` if a process merely has it open.
         holders: Option<String>,
@@ -129,7 +131,7 @@ pub enum LoopError {
     /// The image isn't attached.
     #[error("image {image:?}: is not attached to a loop device; hint: stage the volume first")]
     NotAttached {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
     },
     /// The image was attached read-only, so its device can't be made writable.
@@ -138,9 +140,9 @@ pub enum LoopError {
          hint: unstage the volume and stage it again"
     )]
     AttachedReadOnly {
-        /// The image's path.
+        /// Path of the image, as the caller gave it.
         image: PathBuf,
-        /// The device's path.
+        /// Path of the loop device in `/dev`.
         device: PathBuf,
     },
 }

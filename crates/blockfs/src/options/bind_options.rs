@@ -77,10 +77,14 @@ pub fn missing_bind_options<S: AsRef<str>>(
 ) -> Vec<&'static str> {
     let needed = BIND_OPTIONS
         .iter()
-        .filter(|it| attributes.intersection(it.mask) == it.attribute);
-    let is_set = |it: &BindOption| options.iter().any(|option| it.is_set_by(option.as_ref()));
-    let missing = needed.filter(|it| !is_set(it));
-    missing.map(|it| it.option).collect()
+        .filter(|known| attributes.intersection(known.mask) == known.attribute);
+    let is_set = |known: &BindOption| {
+        options
+            .iter()
+            .any(|option| known.is_set_by(option.as_ref()))
+    };
+    let missing = needed.filter(|known| !is_set(known));
+    missing.map(|known| known.option).collect()
 }
 
 #[cfg(test)]
@@ -89,7 +93,7 @@ mod tests {
     use crate::options::parse;
 
     #[test]
-    fn attributes_that_the_mount_does_not_set_are_taken_from_the_volume() {
+    fn unset_attributes_are_taken_from_the_volume() {
         let all = "nosuid,nodev,noexec,nodiratime,noatime";
         for (volume, mount, expected) in [
             ("", &["rbind", "rw"][..], &[][..]),

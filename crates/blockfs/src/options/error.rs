@@ -7,7 +7,7 @@ pub enum OptionsError {
     /// device or file than the volume's device.
     #[error("mount option {option}: {reason}; hint: remove it from the volume's mount options")]
     Refused {
-        /// The option's name.
+        /// The option's name, without its value.
         option: String,
         /// The reason, as a predicate about the option.
         reason: &'static str,
@@ -18,13 +18,13 @@ pub enum OptionsError {
          hint: use a CSI secret (nodeStageSecretRef, nodePublishSecretRef)"
     )]
     Secret {
-        /// The option's name.
+        /// The option's name, without its value.
         option: String,
     },
     /// A generic option has a value, as in `ro=recurse`. The kernel would ignore the value.
     #[error("mount option {option}: takes no value; hint: write only {option}")]
     UnexpectedValue {
-        /// The option's name.
+        /// The option's name, without its value.
         option: String,
     },
     /// The option has a value but no name, as in `=value`.

@@ -7,7 +7,7 @@ use crate::fstypes::{self, QUOTA_FILE, SECOND_DEVICE};
 /// The meaning of a mount option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum OptionMeaning {
-    /// `ro` or `rw`.
+    /// Makes the mount read-only (`ro`) or read-write (`rw`).
     ReadOnly(bool),
     /// Sets and clears attributes of the mount.
     Attribute {

@@ -1,4 +1,5 @@
-//! Decides to which size a file system grows, given its size, the size of its device, and the limits. Pure.
+//! Decides to which size a file system grows, given its size, the size of its device, and the limits. All functions are
+//! pure.
 
 use serde::{Deserialize, Serialize};
 
@@ -244,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_a_file_system_grows_to_the_whole_blocks_of_its_device() {
+    fn without_limits_a_file_system_fills_the_whole_blocks() {
         assert_eq!(decide_with(100 * MIB, 0, 0), Ok(ResizeDecision::Stay));
         assert_eq!(
             decide_with(200 * MIB, 0, 0),
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_minimum_is_checked_only_if_the_maximum_limits_the_growth() {
+    fn the_minimum_is_checked_only_below_the_maximum() {
         let check = |possible, min, max| {
             check_limits(200 * MIB, possible, SizeLimits::new(min, max).unwrap())
         };
@@ -381,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_means_no_limit_and_the_minimum_must_not_exceed_the_maximum() {
+    fn zero_means_no_limit_and_the_limits_are_ordered() {
         let limits =
             |min, max| SizeLimits::new(min, max).map(|limits| (limits.min(), limits.max()));
         assert_eq!(limits(0, 0), Ok((0, None)));

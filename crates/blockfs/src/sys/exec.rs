@@ -44,7 +44,9 @@ extern "C" fn note_sigpipe() {
 pub fn exec(path: &Path, arguments: &[OsString]) -> io::Error {
     let arguments = arguments.iter().map(OsString::as_os_str);
     let argv = iter::once(path.as_os_str()).chain(arguments);
-    let argv: Result<Vec<CString>, _> = argv.map(|it| CString::new(it.as_bytes())).collect();
+    let argv: Result<Vec<CString>, _> = argv
+        .map(|argument| CString::new(argument.as_bytes()))
+        .collect();
     let argv = match argv {
         Ok(argv) => argv,
         Err(error) => return error.into(),

@@ -364,7 +364,7 @@ fn the_checker_is_named_for_a_corrupt_file_system() {
 
 /// For example, a snapshot was restored to a smaller volume.
 #[test]
-fn both_sizes_are_named_if_a_device_is_smaller_than_its_file_system() {
+fn both_sizes_are_named_if_the_device_is_too_small() {
     for (fstype, size, device_size) in [("ext4", 32, 16), ("xfs", 320, 310), ("btrfs", 128, 120)] {
         let image = Image::formatted(fstype, &[]);
         let file = File::options().write(true).open(image.path());
@@ -440,7 +440,7 @@ fn a_dirty_journal_on_a_read_only_device_is_not_replayed() {
 
 /// mount(8) does the same.
 #[test]
-fn a_dirty_journal_is_replayed_for_a_read_only_mount_of_a_writable_device() {
+fn a_dirty_journal_on_a_writable_device_is_replayed() {
     let image = ext4_with_dirty_journal();
     let loop_device = image.attach();
     drop(mount(&loop_device, "ext4", &["ro"], true).expect("it mounts"));
@@ -501,7 +501,7 @@ fn other_contents_are_named_and_no_hint_suggests_formatting() {
         (
             "",
             &[],
-            Some((1 << 20, b"somebody's")),
+            Some((1 << 20, b"other data")),
             "isn't empty: byte 1048576",
         ),
     ] {
@@ -568,7 +568,7 @@ fn a_seed_is_not_reported_as_a_read_only_device() {
 }
 
 #[test]
-fn both_sizes_are_named_if_sectors_are_too_small_for_the_device() {
+fn both_sizes_are_named_if_the_sectors_are_too_small() {
     for (fstype, arguments, sector) in [
         ("xfs", &["-s", "size=512"][..], 512),
         ("ext4", &["-b", "1024"], 1024),

@@ -18,7 +18,9 @@ fn errors_option(loop_device: &TestLoopDevice) -> String {
         .to_string_lossy();
     let options = fs::read_to_string(format!("/proc/fs/ext4/{name}/options"));
     let options = options.expect("ext4 shows its options");
-    let all = options.lines().filter_map(|it| it.strip_prefix("errors="));
+    let all = options
+        .lines()
+        .filter_map(|line| line.strip_prefix("errors="));
     // The last line is the superblock's default, which procfs lists too.
     all.map(str::to_owned).next().unwrap_or_default()
 }

@@ -107,7 +107,7 @@ fn symbolic_links_get_the_group_but_not_their_targets() {
     for (name, target) in [
         ("to-file", file.as_path()),
         ("to-directory", &directory),
-        ("to-nothing", Path::new("/there/is/none")),
+        ("to-nothing", Path::new("/no/such/file")),
         ("to-itself", Path::new("to-itself")),
         ("to-proc", Path::new(&magic)),
     ] {
@@ -347,7 +347,7 @@ fn other_mounts_below_the_root_are_not_changed() {
 }
 
 #[test]
-fn fsgroup_is_applied_to_a_detached_mount_only_if_it_is_writable() {
+fn fsgroup_is_applied_to_writable_detached_mounts_only() {
     let image = Image::ext4(&[]);
     let loop_device = image.attach();
     let mount = |list: &[&str]| {

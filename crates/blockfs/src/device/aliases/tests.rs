@@ -285,7 +285,7 @@ fn a_device_on_top_is_a_holder() {
 }
 
 #[test]
-fn a_loop_device_is_found_by_the_name_of_its_file_in_any_directory() {
+fn a_loop_device_is_found_by_its_file_name_in_any_directory() {
     let sysfs = Sysfs::new();
     for (number, path) in [
         (0, "/data/pv-1.img"),

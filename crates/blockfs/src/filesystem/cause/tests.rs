@@ -276,7 +276,7 @@ fn causes_of_ebusy_are_distinguished_by_the_kernels_log() {
 }
 
 #[test]
-fn the_present_mode_and_the_requested_mode_are_named_in_this_order() {
+fn the_present_mode_is_named_before_the_requested_one() {
     assert_eq!(
         MountErrorCause::ReadOnlyMismatch { read_only: true }.to_string(),
         "the device's file system is mounted read-write, and read-only was asked for"

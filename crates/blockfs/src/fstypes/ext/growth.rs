@@ -177,7 +177,7 @@ mod tests {
     use crate::signature::Uuid;
 
     #[test]
-    fn file_systems_that_cannot_grow_online_or_would_be_converted_are_refused() {
+    fn file_systems_that_cannot_grow_unconverted_are_refused() {
         for (compat, incompat, grows) in [
             (COMPAT_RESIZE_INODE, 0, true),
             (0, INCOMPAT_META_BG, true),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn bitmaps_must_have_as_many_inodes_as_the_file_system_has_in_use() {
+    fn bitmaps_must_have_as_many_inodes_as_are_in_use() {
         let mut image = image();
         assert_eq!(inodes(&image, USED - 1), None);
         assert_eq!(inodes(&image, USED + 1), None);

@@ -1,5 +1,5 @@
-//! The layout of an ext4's groups and inodes on the device (`Documentation/filesystems/ext4`). Pure. The owner of the
-//! volume can write these fields: each number may have any value.
+//! The layout of an ext4's groups and inodes on the device (`Documentation/filesystems/ext4`). All functions are pure.
+//! The owner of the volume can write these fields, so each number may have any value.
 
 use std::ops::Range;
 

@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_superblock_may_panic_if_either_of_its_two_fields_asks_for_it() {
+    fn a_superblock_may_panic_if_either_field_asks_for_it() {
         for (errors, options, may_panic) in [
             (0, "", false),
             (1, "", false),
