@@ -163,7 +163,7 @@ pub enum InfoError {
     NotAnObject,
     /// The version isn't [`VERSION`].
     #[error(
-        "field `version`: {0} is unknown, {VERSION} is the only one known; hint: a newer crust_ops wrote it; upgrade runcrust on this node"
+        "field `version`: {0} is unknown, {VERSION} is the only one known; hint: upgrade runcrust on this node; a newer crust_ops wrote the file"
     )]
     Version(String),
     /// A required field is missing.

@@ -21,7 +21,7 @@ pub enum LogError {
     /// Others than root can change the path.
     #[error(transparent)]
     Untrusted(TrustError),
-    #[error("open {}: {source}; hint: runcrust creates the file, but not its directory", path.display())]
+    #[error("open {}: {source}; hint: check the directory, which has to exist; runcrust creates only the file", path.display())]
     Open { path: PathBuf, source: io::Error },
     /// The path isn't a regular file, root doesn't own it, or it has more than one hard link.
     #[error("{} isn't a regular file that root owns and that has one hard link; hint: remove it, or configure another path", .0.display())]

@@ -53,36 +53,36 @@ pub enum Conflict {
     SharingDenied(VolumeOwner),
     /// A superblock has one set of options. The kernel would silently ignore those of a second mount.
     #[error(
-        "{owner} has it mounted as {present}, which can't be changed to {wanted} while it is in use; hint: stage the volume with the same file system and options for all of its users, or stop that {noun} first", noun = .owner.noun
+        "{owner} has it mounted as {existing}, which can't be changed to {requested} while it is in use; hint: stage the volume with the same file system and options for all of its users, or stop that {noun} first", noun = .owner.noun
     )]
     Superblock {
         owner: VolumeOwner,
         /// The superblock that is mounted.
-        present: String,
+        existing: String,
         /// The superblock of the claim.
-        wanted: String,
+        requested: String,
     },
     /// All files of a superblock have the label that it was mounted with, or their own ones on the disk.
     #[error(
-        "{owner} has it mounted with {present}, and it can't be mounted with {wanted} at the same time; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
+        "{owner} has it mounted with {existing}, and it can't be mounted with {requested} at the same time; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
     )]
     Label {
         owner: VolumeOwner,
         /// The label that the volume is mounted with.
-        present: SelinuxLabel,
+        existing: SelinuxLabel,
         /// The label of the claim.
-        wanted: SelinuxLabel,
+        requested: SelinuxLabel,
     },
     /// Two block devices have the same data. Two superblocks on it would destroy the file system.
     #[error(
-        "{owner} uses the same data through device {present} (this volume's is {wanted}); hint: stage both volumes with the same device"
+        "{owner} uses the same data through device {existing} (this volume's is {requested}); hint: stage both volumes with the same device"
     )]
     Alias {
         owner: VolumeOwner,
         /// The device that the owner uses.
-        present: DeviceNumber,
+        existing: DeviceNumber,
         /// The device of the claim.
-        wanted: DeviceNumber,
+        requested: DeviceNumber,
     },
 }
 
@@ -155,11 +155,11 @@ pub fn admit(
         };
         let owner = VolumeOwner::of(user);
         if record.device != claim.device {
-            let (present, wanted) = (record.device, claim.device);
+            let (existing, requested) = (record.device, claim.device);
             return Err(Conflict::Alias {
                 owner,
-                present,
-                wanted,
+                existing,
+                requested,
             });
         }
         if other_pod.is_some() && (claim.exclusive || record.exclusive) {
@@ -168,27 +168,27 @@ pub fn admit(
         if other_pod.is_some() && sharing == Sharing::Deny {
             return Err(Conflict::SharingDenied(owner));
         }
-        let present = &record.superblock;
-        let wanted = claim
+        let existing = &record.superblock;
+        let requested = claim
             .superblock
-            .read_only_if(claim.only_reads && present.read_only);
-        if present.differs_only_in_label(&wanted) {
-            let (present, wanted) = (SelinuxLabel::of(present), SelinuxLabel::of(&wanted));
+            .read_only_if(claim.only_reads && existing.read_only);
+        if existing.differs_only_in_label(&requested) {
+            let (existing, requested) = (SelinuxLabel::of(existing), SelinuxLabel::of(&requested));
             return Err(Conflict::Label {
                 owner,
-                present,
-                wanted,
+                existing,
+                requested,
             });
         }
-        if *present != wanted {
-            let (present, wanted) = (present.to_string(), wanted.to_string());
+        if *existing != requested {
+            let (existing, requested) = (existing.to_string(), requested.to_string());
             return Err(Conflict::Superblock {
                 owner,
-                present,
-                wanted,
+                existing,
+                requested,
             });
         }
-        let read_only = present.read_only;
+        let read_only = existing.read_only;
         admission = Admission::Joins { read_only };
     }
     Ok(admission)
@@ -255,14 +255,14 @@ mod tests {
 
     fn decide(
         exclusive: bool,
-        wanted: &Superblock,
+        requested: &Superblock,
         records: &[VolumeRecord],
     ) -> Result<Admission, String> {
         let device = "7:1".parse().unwrap();
         let claim = Claim {
             pod_uid: "mine",
             exclusive,
-            superblock: wanted,
+            superblock: requested,
             only_reads: false,
             device,
         };
@@ -310,9 +310,9 @@ mod tests {
     #[test]
     fn different_options_are_refused_for_each_pod() {
         for pod in ["mine", "other"] {
-            for present in [superblock(true, &[]), superblock(false, &["discard"])] {
+            for existing in [superblock(true, &[]), superblock(false, &["discard"])] {
                 let message =
-                    decide(false, &RW(), &[used_by(pod, "7:1", false, present)]).unwrap_err();
+                    decide(false, &RW(), &[used_by(pod, "7:1", false, existing)]).unwrap_err();
                 assert!(
                     message.contains("can't be changed to ext4 (rw)"),
                     "{message}"
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn a_pod_that_only_reads_joins_a_read_only_superblock() {
         let ro = superblock(true, &[]);
-        for (present, wanted, only_reads, expected) in [
+        for (existing, requested, only_reads, expected) in [
             (&ro, &RW(), true, Some(true)),
             (&ro, &RW(), false, None),
             (&RW(), &RW(), true, Some(false)),
@@ -336,14 +336,14 @@ mod tests {
             let claim = Claim {
                 pod_uid: "mine",
                 exclusive: false,
-                superblock: wanted,
+                superblock: requested,
                 only_reads,
                 device: "7:1".parse().unwrap(),
             };
-            let records = [used_by("other", "7:1", false, present.clone())];
+            let records = [used_by("other", "7:1", false, existing.clone())];
             let admission = admit(&claim, &records, Sharing::Allow).ok();
             let expected = expected.map(|read_only| Admission::Joins { read_only });
-            assert_eq!(admission, expected, "{present} {wanted} {only_reads}");
+            assert_eq!(admission, expected, "{existing} {requested} {only_reads}");
         }
     }
 
@@ -351,13 +351,13 @@ mod tests {
     #[test]
     fn a_different_selinux_label_is_refused_with_both_labels() {
         let (one, other) = ("context=u:r:t:s0:c1,c2", "context=u:r:t:s0:c3,c4");
-        let decide = |present: &[&str], wanted: &[&str]| {
-            let present = superblock(false, present);
-            let owner = used_by("other", "7:1", false, present);
-            decide(false, &superblock(false, wanted), &[owner])
+        let decide = |existing: &[&str], requested: &[&str]| {
+            let existing = superblock(false, existing);
+            let owner = used_by("other", "7:1", false, existing);
+            decide(false, &superblock(false, requested), &[owner])
         };
         assert_eq!(decide(&[one, "discard"], &[one, "discard"]), JOINS);
-        for (present, wanted, expected) in [
+        for (existing, requested, expected) in [
             (
                 &[one][..],
                 &[other][..],
@@ -374,7 +374,7 @@ mod tests {
                 "with the SELinux label u:r:t:s0:c1,c2, and it can't be mounted with no",
             ),
         ] {
-            let message = decide(present, wanted).unwrap_err();
+            let message = decide(existing, requested).unwrap_err();
             assert!(
                 message.contains("pod other") && message.contains(expected),
                 "{message}"
@@ -407,9 +407,9 @@ mod tests {
         let mut other = used_by("other", "7:1", true, superblock(false, &["context=l"]));
         other.users[0].kind = UserKind::Container;
         for exclusive in [true, false] {
-            let wanted = superblock(false, &["context=m"]);
+            let requested = superblock(false, &["context=m"]);
             other.exclusive = exclusive;
-            let message = decide(exclusive, &wanted, std::slice::from_ref(&other)).unwrap_err();
+            let message = decide(exclusive, &requested, std::slice::from_ref(&other)).unwrap_err();
             assert!(message.contains("container sandbox-1 "), "{message}");
             let hint = message.split_once("hint: ").unwrap().1;
             assert!(

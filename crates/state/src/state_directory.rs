@@ -535,7 +535,8 @@ impl StateDirectory {
             return Ok(true);
         };
         // A record that can't be parsed is kept: another version of runcrust may have written it.
-        let is_stale = |bytes: &[u8]| serde_json::from_slice(bytes).is_ok_and(|it| is_stale(&it));
+        let is_stale =
+            |bytes: &[u8]| serde_json::from_slice(bytes).is_ok_and(|record| is_stale(&record));
         Ok(directory.remove_if(&format!("{stem}.json"), is_stale)?)
     }
 }

@@ -14,7 +14,7 @@ use rustix::fs::{Access, access};
 pub enum TrustError {
     /// A component of the path can be changed by others than root, or is of the wrong kind.
     #[error(
-        "{} {reason}; hint: only root may own and write it and the directories above it (chown \
+        "{} {reason}; hint: make root the owner and only writer of it and of the directories above it (chown \
          root:root, chmod go-w)",
         path.display()
     )]

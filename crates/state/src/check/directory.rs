@@ -39,7 +39,7 @@ fn inspect(path: &Path) -> Result<DirectoryState<'_>, FileError> {
     let mount = existing.and_then(|path| statvfs(path).ok());
     Ok(DirectoryState {
         path,
-        mode: metadata.map(|it| it.mode() & 0o7777),
+        mode: metadata.map(|metadata| metadata.mode() & 0o7777),
         read_only: mount.is_some_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)),
         in_memory: existing.and_then(is_in_memory),
     })

@@ -90,7 +90,7 @@ impl CrustDirectory {
     ) -> Result<(), EntryError> {
         let target = lookup.path();
         for path in lookup.spellings() {
-            if let Some(other) = self.recorded_target(&path).filter(|it| it != target) {
+            if let Some(other) = self.recorded_target(&path).filter(|other| other != target) {
                 return Err(EntryError::OtherVolume {
                     target: target.clone(),
                     other,

@@ -179,7 +179,7 @@ impl CrustDirectory {
         names.sort_unstable();
         names.dedup();
         let mut again = self.survey_entries(root, names.into_iter()).into_iter();
-        Ok(again.find(|it| it.digest == found.digest))
+        Ok(again.find(|volume| volume.digest == found.digest))
     }
 
     /// Removes all entries of a volume that was found in the crust directory. The caller has to hold its lock. The
@@ -295,7 +295,7 @@ fn volume_with_entries(
     } else {
         Completeness::ResolvedEntryMissing(root.path().join(resolved.to_string()))
     };
-    let entries = entries.into_iter().map(|it| it.location).collect();
+    let entries = entries.into_iter().map(|entry| entry.location).collect();
     SurveyedVolume {
         completeness,
         ..SurveyedVolume::single(digest, path, Ok(info), entries)

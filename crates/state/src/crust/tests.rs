@@ -556,7 +556,7 @@ fn there_may_be_more_entries_than_open_files() {
         assert_eq!(found.record().unwrap(), None);
     }
     node.crust
-        .leftovers(&mut |found| panic!("{:?}", found.map(|it| it.path())));
+        .leftovers(&mut |found| panic!("{:?}", found.map(|leftover| leftover.path())));
 }
 
 #[test]

@@ -25,7 +25,7 @@ pub enum FileError {
     )]
     TooMany { path: PathBuf },
     /// The file or directory isn't of the expected kind, or users other than root could have changed it.
-    #[error("{} {reason}; hint: only root may own and write it: correct that, or remove it and stage the volume again", path.display())]
+    #[error("{} {reason}; hint: make root its owner and only writer (chown root:root, chmod go-w), or remove it and stage the volume again", path.display())]
     Untrusted { path: PathBuf, reason: &'static str },
 }
 

@@ -25,7 +25,7 @@ impl TargetLookup<'_> {
                 return false;
             };
             let given_or_real = [directory, &real].into_iter();
-            let mut rests = given_or_real.filter_map(|it| path.strip_prefix(it).ok());
+            let mut rests = given_or_real.filter_map(|directory| path.strip_prefix(directory).ok());
             rests.any(|rest| is_accepted(rest) && real.join(rest) == resolved.as_path())
         })
     }
@@ -55,8 +55,12 @@ fn rules<'a>(
 ) -> impl Iterator<Item = (&'a Path, fn(&Path) -> bool)> {
     let kubelets = kubelet_dirs
         .iter()
-        .map(|it| (it.as_path(), is_csi_volume as _));
-    kubelets.chain(match_roots.iter().map(|it| (it.as_path(), is_below as _)))
+        .map(|directory| (directory.as_path(), is_csi_volume as _));
+    kubelets.chain(
+        match_roots
+            .iter()
+            .map(|directory| (directory.as_path(), is_below as _)),
+    )
 }
 
 /// Returns the path of a configured directory with its symbolic links resolved. Components that don't exist are kept.
