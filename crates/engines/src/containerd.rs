@@ -61,7 +61,7 @@ impl Engine for Containerd {
         toml::runtimes(file, PLUGINS.map(runtimes_of), |entry| {
             let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
             let options = entry.get("options");
-            let program = options.and_then(|it| it.get("BinaryName")?.as_str());
+            let program = options.and_then(|options| options.get("BinaryName")?.as_str());
             let mismatch = match (runtime_type, program) {
                 _ if !entry.is_table_like() => Some("it isn't a table".to_owned()),
                 (None, _) => Some("it has no runtime_type".to_owned()),
@@ -99,7 +99,10 @@ impl Engine for Containerd {
         let file = match (target, &drop_in) {
             (Some(file), _) => file,
             (None, None) => &files[0],
-            (None, Some(new)) => files.iter().find(|it| it.path == new.path).unwrap_or(new),
+            (None, Some(new)) => files
+                .iter()
+                .find(|file| file.path == new.path)
+                .unwrap_or(new),
         };
         let text = text_with_version(file, version)?;
         let inherited = inherited_cgroup(files, version)?;
@@ -212,13 +215,13 @@ fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> 
             toml.get(&["plugins", plugin, "containerd"])
         })
     };
-    let default = sections().find_map(|it| it.get("default_runtime_name")?.as_str());
+    let default = sections().find_map(|section| section.get("default_runtime_name")?.as_str());
     let default = default.unwrap_or("runc");
     Ok(sections().find_map(|section| {
         // In containerd 1.x, `default_runtime` takes precedence over `default_runtime_name`.
         let table = section.get("default_runtime").filter(|table| {
             let runtime_type = table.get("runtime_type").and_then(Item::as_str);
-            runtime_type.is_some_and(|it| !it.is_empty())
+            runtime_type.is_some_and(|runtime_type| !runtime_type.is_empty())
         });
         let named = |name| flag(section.get("runtimes")?.get(name)?);
         let any = || {
@@ -257,7 +260,7 @@ fn notes(
         if !file.is_always_read
             && PLUGINS
                 .iter()
-                .any(|it| toml.get(&["plugins", it]).is_some())
+                .any(|plugin| toml.get(&["plugins", plugin]).is_some())
         {
             notes.push(format!(
                 "{path} is imported by a relative pattern, which containerd 1.x resolves in the directory that it was \

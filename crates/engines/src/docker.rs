@@ -80,7 +80,8 @@ impl Engine for Docker {
             let root = parse(file, &left)?;
             let named = root.objects().filter(|member| member.0 == RUNTIMES);
             let all: Vec<_> = named.filter_map(|member| member.1).collect();
-            let Some(runtimes) = all.iter().rfind(|it| it.get(handler).is_some()) else {
+            let Some(runtimes) = all.iter().rfind(|runtimes| runtimes.get(handler).is_some())
+            else {
                 break;
             };
             // The last runtime is removed together with the object.

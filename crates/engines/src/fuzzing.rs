@@ -126,7 +126,7 @@ pub(crate) fn edits(plan: ChangePlan) -> Vec<(PathBuf, Option<String>)> {
 
 fn is_json(engine: &dyn Engine) -> bool {
     let extension = Path::new(engine.info().file).extension();
-    extension.is_some_and(|it| it == "json")
+    extension.is_some_and(|extension| extension == "json")
 }
 
 /// Parses a text; `None` if it is invalid.
@@ -149,9 +149,11 @@ fn includes(after: &Value, before: &Value) -> bool {
     match (after, before) {
         (Value::Object(after), Value::Object(before)) => {
             let mut members = before.iter();
-            members.all(|(name, value)| after.get(name).is_some_and(|it| includes(it, value)))
+            members.all(|(name, value)| after.get(name).is_some_and(|found| includes(found, value)))
         }
-        (Value::Array(after), Value::Array(before)) => before.iter().all(|it| after.contains(it)),
+        (Value::Array(after), Value::Array(before)) => {
+            before.iter().all(|value| after.contains(value))
+        }
         (after, before) => after == before || before.is_null(),
     }
 }

@@ -113,7 +113,7 @@ pub(crate) fn plan_uninstall(
         let runtimes = runtimes_named(engine, file, handler)?;
         let checked = runtimes
             .iter()
-            .try_for_each(|it| check_is_runcrust(it, file, own_program));
+            .try_for_each(|runtime| check_is_runcrust(runtime, file, own_program));
         match checked {
             Err(error) => foreign = foreign.or(Some(error)),
             Ok(()) if runtimes.is_empty() => {}
@@ -123,7 +123,7 @@ pub(crate) fn plan_uninstall(
             )),
             Ok(()) => {
                 found.push(file);
-                let all = runtimes.into_iter().flat_map(|it| it.programs);
+                let all = runtimes.into_iter().flat_map(|runtime| runtime.programs);
                 programs.extend(all.map(PathBuf::from));
             }
         }

@@ -78,7 +78,7 @@ fn live_sandboxes(config: &Config) -> Result<Vec<String>> {
     sandboxes.retain(|sandbox| sandbox.process.is_alive());
     let users = sandboxes
         .iter()
-        .map(|it| format!("sandbox {} of pod {} is alive", it.id, it.pod_uid));
+        .map(|sandbox| format!("sandbox {} of pod {} is alive", sandbox.id, sandbox.pod_uid));
     Ok(users.collect())
 }
 
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn users_in_the_directories_of_all_configurations_are_found_once() {
+    fn users_by_all_configurations_are_found_once() {
         let directory = tempfile::Builder::new().tempdir_in("/run").unwrap();
         fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
         for name in ["etc/runcrust", "run"] {
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(users_on_node(directory.path()), Vec::<String>::new());
         write_live_sandbox(directory.path(), "run/runcrust", "by-the-defaults");
         write_live_sandbox(directory.path(), "run/two", "by-two");
-        write_live_sandbox(directory.path(), "run/none", "by-nobody");
+        write_live_sandbox(directory.path(), "run/none", "by-no-configuration");
         write_live_sandbox(directory.path(), "run/one", "by-one");
         write("config.toml", "state_dir = \"/run/one\"\n");
         write("runcrust-two.toml", "state_dir = \"/run/two\"\n");

@@ -143,7 +143,7 @@ impl NodeRoot {
     #[must_use]
     pub(crate) fn has_program(&self, path: &Path) -> bool {
         let metadata = fs::metadata(self.find(path));
-        metadata.is_ok_and(|it| it.is_file() && it.mode() & 0o111 != 0)
+        metadata.is_ok_and(|metadata| metadata.is_file() && metadata.mode() & 0o111 != 0)
     }
 }
 

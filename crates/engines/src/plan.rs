@@ -43,7 +43,7 @@ impl ChangePlan {
         let changes = edits.into_iter().map(|(path, after)| {
             let read = files.iter_mut().find(|file| file.path == path);
             let (before, source) =
-                read.map_or((None, None), |it| (it.text.take(), it.source.take()));
+                read.map_or((None, None), |file| (file.text.take(), file.source.take()));
             FileChange {
                 path,
                 before,

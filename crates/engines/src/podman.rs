@@ -200,7 +200,7 @@ impl FeatureList {
         let (first, is_supported) = (&files[0], (self.is_supported)(spec));
         let mut others: Vec<&ConfigFile> = files[1..].iter().collect();
         others.sort_by_key(|file| rank(&file.path));
-        let mut names: Vec<String> = self.default.iter().map(|&it| it.to_owned()).collect();
+        let mut names: Vec<String> = self.default.iter().map(|&name| name.to_owned()).collect();
         let mut notes = Vec::new();
         for file in others {
             let (other, key, handler) = (Toml::of(file)?, self.key, spec.name);
@@ -225,7 +225,7 @@ impl FeatureList {
                 (false, true) => toml.push(&self.keys(), spec.name)?,
                 _ => {}
             }
-        } else if is_supported && !names.iter().any(|it| it == spec.name) {
+        } else if is_supported && !names.iter().any(|name| name == spec.name) {
             names.push(spec.name.to_owned());
             let names = names.into_iter().collect::<Array>().to_string();
             let names = names.trim_start_matches('[').trim_end_matches(']');

@@ -125,7 +125,7 @@ pub fn check_complete(
     }
     let delegates: Vec<_> = delegates
         .iter()
-        .map(|it| it.display().to_string())
+        .map(|delegate| delegate.display().to_string())
         .collect();
     let name = program.file_name().unwrap_or_default().display();
     Err(HandlerError::Incomplete(format!(

@@ -92,7 +92,7 @@ impl Service<'_> {
         if matches!(value("ActiveState"), Some("inactive" | "failed")) {
             return Ok(None);
         }
-        if self.reloads && value("ReloadResult").is_some_and(|it| it != "success") {
+        if self.reloads && value("ReloadResult").is_some_and(|result| result != "success") {
             return Ok(Some(0));
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());

@@ -239,7 +239,7 @@ mod tests {
         ] {
             let expected = expected
                 .split(' ')
-                .map(|it| Path::new("/etc/containerd").join(it));
+                .map(|name| Path::new("/etc/containerd").join(name));
             let found = pattern(imports).files(list).unwrap();
             assert_eq!(found, expected.collect::<Vec<_>>(), "{imports}");
         }

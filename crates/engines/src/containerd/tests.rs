@@ -106,7 +106,7 @@ fn installed(files: Vec<ConfigFile>) -> (String, String, Vec<String>) {
 }
 
 fn runtime(name: &str, systemd_cgroup: Option<bool>) -> String {
-    let flag = systemd_cgroup.map(|it| format!("options.SystemdCgroup = {it}\n"));
+    let flag = systemd_cgroup.map(|value| format!("options.SystemdCgroup = {value}\n"));
     let flag = flag.unwrap_or_default();
     format!("[{SECTION}.runtimes.{name}]\nruntime_type = \"io.containerd.runc.v2\"\n{flag}")
 }
@@ -171,7 +171,7 @@ fn the_handler_is_added_at_the_end() {
 
 /// kubelet uses the cgroup driver of the runtime that most pods use.
 #[test]
-fn the_cgroup_driver_is_taken_from_the_default_runtime_or_runc_or_any() {
+fn the_cgroup_driver_is_that_of_the_nodes_other_runtimes() {
     let name = |name: &str| format!("[{SECTION}]\ndefault_runtime_name = {name:?}\n");
     let table = |runtime_type: &str| {
         format!(

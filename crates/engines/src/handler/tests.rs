@@ -33,7 +33,7 @@ fn engines_have_different_names_and_files() {
         let found = find_engine(engine.info().name).unwrap();
         assert_eq!(found.info().file, engine.info().file);
         let others = || ENGINES[at + 1..].iter();
-        assert!(others().all(|it| it.info().file != engine.info().file));
+        assert!(others().all(|other| other.info().file != engine.info().file));
     }
 }
 
@@ -42,7 +42,10 @@ fn a_file_that_install_creates_is_removed_again() {
     for engine in ENGINES {
         let once = installed(*engine, None);
         let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
-        let runtime = runtimes.iter().find(|it| it.name == "crust").unwrap();
+        let runtime = runtimes
+            .iter()
+            .find(|runtime| runtime.name == "crust")
+            .unwrap();
         assert!(runtime.programs == [PROGRAM] && runtime.mismatch.is_none());
         assert_eq!(installed(*engine, Some(&once)), once);
         let back = uninstalled(*engine, &once);
@@ -97,7 +100,7 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
 }
 
 #[test]
-fn a_handler_that_is_not_runcrusts_is_neither_changed_nor_removed() {
+fn a_foreign_handler_is_neither_changed_nor_removed() {
     for engine in ENGINES {
         let with_handler = installed(*engine, None);
         for (foreign, words) in engine.samples().foreign {
@@ -150,7 +153,7 @@ fn the_default_runtime_of_any_file_is_not_removed() {
 }
 
 #[test]
-fn a_handler_is_removed_from_every_file_except_those_of_packages() {
+fn a_handler_is_not_removed_from_files_of_packages() {
     for engine in ENGINES {
         let with_handler = installed(*engine, None);
         let packaged = || ConfigFile {
