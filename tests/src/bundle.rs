@@ -18,7 +18,7 @@ pub const IDLE: [&str; 2] = ["/bin/sleep", "2147483647"];
 
 /// A pod as it is named in the annotations of its containers.
 #[derive(Debug, Clone)]
-pub struct Pod {
+pub struct PodIdentity {
     pub uid: String,
     pub name: String,
     pub namespace: String,
@@ -30,7 +30,7 @@ pub struct Pod {
 pub struct Bundle {
     id: String,
     path: PathBuf,
-    pod: Option<Pod>,
+    pod: Option<PodIdentity>,
     spec: Value,
 }
 
@@ -49,7 +49,7 @@ impl Bundle {
     /// Builds the sandbox of a new pod with this uid.
     pub fn sandbox(dir: &TestDir, uid: &str) -> Self {
         let id = unique("sandbox");
-        let pod = Pod {
+        let pod = PodIdentity {
             uid: uid.to_owned(),
             name: "pod-1".to_owned(),
             namespace: "default".to_owned(),
@@ -72,7 +72,7 @@ impl Bundle {
     }
 
     /// Builds an app for a sandbox that is given by its id and the pid of its first process.
-    pub fn app_of(dir: &TestDir, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Self {
+    pub fn app_of(dir: &TestDir, pod: &PodIdentity, sandbox: &str, sandbox_pid: i32) -> Self {
         let id = unique("app");
         let spec = spec::app(dir, &id, pod, sandbox, sandbox_pid);
         Self {
@@ -233,7 +233,7 @@ impl Bundle {
             .join("rt")
     }
 
-    pub fn pod(&self) -> Option<&Pod> {
+    pub fn pod(&self) -> Option<&PodIdentity> {
         self.pod.as_ref()
     }
 

@@ -12,7 +12,7 @@ use nix::mount::{MntFlags, umount2};
 use serde_json::Value;
 
 pub use self::log::{LogLine, parse_log};
-use crate::bundle::Pod;
+use crate::bundle::PodIdentity;
 use crate::cleanup::{Cleanup, OperationGuard};
 use crate::node::WAIT_TIMEOUT;
 use crate::run::describe;
@@ -27,7 +27,7 @@ pub struct Container {
     bundle: PathBuf,
     root: PathBuf,
     cgroup: String,
-    pod: Option<Pod>,
+    pod: Option<PodIdentity>,
     _cleanup: Cleanup,
 }
 
@@ -244,7 +244,7 @@ impl Container {
         &self.cgroup
     }
 
-    pub fn pod(&self) -> Option<&Pod> {
+    pub fn pod(&self) -> Option<&PodIdentity> {
         self.pod.as_ref()
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-pub use write::{Places, write};
+pub use write::{EditablePlaces, write};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -18,7 +18,7 @@ pub struct Template {
 
 /// The text of a place before and after.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct PlaceChange {
     /// The original text: a value, or the white space before a closing bracket.
     pub before: String,
     pub after: String,
@@ -60,7 +60,7 @@ impl Template {
     /// Compares a changed text with the template, and returns the texts of the places by name. Panics with the first
     /// difference if anything else has changed, even by one byte.
     #[track_caller]
-    pub fn changes(&self, later: &str) -> BTreeMap<&str, Change> {
+    pub fn changes(&self, later: &str) -> BTreeMap<&str, PlaceChange> {
         let (first, others) = self.fixed.split_first().expect("never empty");
         let Some(mut rest) = later.strip_prefix(first.as_str()) else {
             panic!("{}", divergence(first, later));
@@ -77,7 +77,7 @@ impl Template {
             let Some(at) = found else {
                 panic!("after the place {name}, {}", divergence(fixed, rest));
             };
-            let change = Change {
+            let change = PlaceChange {
                 before: before.clone(),
                 after: rest[..at].to_owned(),
             };
@@ -89,7 +89,7 @@ impl Template {
     }
 }
 
-impl Change {
+impl PlaceChange {
     pub fn is_unchanged(&self) -> bool {
         self.before == self.after
     }
@@ -145,7 +145,7 @@ mod tests {
 
     fn template() -> Template {
         let value = json!({"list": [{"source": "/a/b"}, 1], "object": {"a": "ü\"\\\n😀"}});
-        let places = Places {
+        let places = EditablePlaces {
             ends: &["/list", "/object"],
             values: &["/list/0/source"],
         };
@@ -166,7 +166,7 @@ mod tests {
             template
                 .changes(&template.text())
                 .values()
-                .all(Change::is_unchanged)
+                .all(PlaceChange::is_unchanged)
         );
         let mut later = template.clone();
         for (name, text) in &mut later.places {
@@ -191,7 +191,7 @@ mod tests {
             let shorter = format!("{}{}", &text[..at], &text[at + 1..]);
             let changes = std::panic::catch_unwind(|| {
                 let all = template.changes(&shorter);
-                all.values().all(Change::is_unchanged)
+                all.values().all(PlaceChange::is_unchanged)
             });
             assert!(!changes.unwrap_or(false), "at {at}");
         }

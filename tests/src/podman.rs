@@ -30,13 +30,13 @@ infra_image = "localhost/app:1"
 /// podman with a runtime. On drop its pods, containers and volumes are removed.
 #[derive(Debug)]
 pub struct Podman {
-    called: Called,
+    settings: Settings,
     _cleanup: Cleanup,
 }
 
-/// The settings with which podman is called.
+/// The settings of a podman command.
 #[derive(Debug, Clone)]
-struct Called {
+struct Settings {
     base: PathBuf,
     /// The path of a program, or a name in the configuration.
     runtime: PathBuf,
@@ -50,7 +50,7 @@ impl Podman {
         let base = dir.subdir("podman");
         let configuration = base.join("containers.conf");
         fs::write(&configuration, PODMAN_CONFIGURATION).expect("podman's configuration");
-        Self::called(Called {
+        Self::with_settings(Settings {
             base,
             runtime: runtime.program().to_owned(),
             configuration,
@@ -59,17 +59,17 @@ impl Podman {
 
     /// Makes a podman that uses a runtime named in a `containers.conf`, which must include [`PODMAN_CONFIGURATION`].
     pub fn configured(dir: &TestDir, configuration: &Path, runtime: &str) -> Self {
-        Self::called(Called {
+        Self::with_settings(Settings {
             base: dir.subdir("podman"),
             runtime: runtime.into(),
             configuration: configuration.to_owned(),
         })
     }
 
-    fn called(called: Called) -> Self {
-        let owned = called.clone();
+    fn with_settings(settings: Settings) -> Self {
+        let owned = settings.clone();
         Self {
-            called,
+            settings,
             _cleanup: Cleanup::register(move || remove(&owned)),
         }
     }
@@ -100,7 +100,7 @@ impl Podman {
 
     /// Imports the image [`PODMAN_IMAGE`], which sleeps. It is for the infra containers of pods and for `play kube`.
     pub fn import_image(&self) {
-        let archive = self.called.base.join("image.tar");
+        let archive = self.settings.base.join("image.tar");
         fs::write(&archive, app_layer()).expect("an image's layer");
         let command = format!("CMD {IDLE:?}");
         // The container's process is pid 1 of its namespace, which ignores SIGTERM.
@@ -113,7 +113,7 @@ impl Podman {
     }
 
     fn rootfs(&self, name: &str, owner: u32) -> PathBuf {
-        let root = self.called.base.join("rootfs").join(name);
+        let root = self.settings.base.join("rootfs").join(name);
         rootfs::make(&root);
         rootfs::chown(&root, owner, owner);
         root
@@ -122,13 +122,13 @@ impl Podman {
 
 impl Engine for Podman {
     fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(command(&self.called).args(arguments))
+        Run::of(command(&self.settings).args(arguments))
     }
 }
 
-fn command(called: &Called) -> Command {
+fn command(settings: &Settings) -> Command {
     let mut podman = Command::new("podman");
-    podman.env("CONTAINERS_CONF", &called.configuration);
+    podman.env("CONTAINERS_CONF", &settings.configuration);
     // podman 5 writes a warning about cgroup v1 to standard error on each call.
     podman.env("PODMAN_IGNORE_CGROUPSV1_WARNING", "1");
     for (flag, name) in [
@@ -136,20 +136,20 @@ fn command(called: &Called) -> Command {
         ("--runroot", "run"),
         ("--tmpdir", "tmp"),
     ] {
-        podman.arg(flag).arg(called.base.join(name));
+        podman.arg(flag).arg(settings.base.join(name));
     }
     podman.args(["--storage-driver", "vfs", "--runtime"]);
-    podman.arg(&called.runtime);
+    podman.arg(&settings.runtime);
     podman
 }
 
-fn remove(called: &Called) -> Vec<String> {
+fn remove(settings: &Settings) -> Vec<String> {
     let steps: [&[&str]; 3] = [
         &["pod", "rm", "--all", "--force", "--time", "0"],
         &["rm", "--all", "--force", "--time", "0"],
         &["volume", "rm", "--all", "--force"],
     ];
-    let runs = steps.map(|step| Run::of(command(called).args(step)));
+    let runs = steps.map(|step| Run::of(command(settings).args(step)));
     let failed = runs.into_iter().filter(|run| !run.status.success());
     failed.map(|run| run.to_string()).collect()
 }

@@ -151,23 +151,23 @@ impl Faults {
         let mut changed = self.changed.subscribe();
         let is_held = || matches!(self.of(call), Some(Fault::Held(it)) if it == moment);
         if is_held() {
-            let _held = Held::note(self, moment);
+            let _held = HeldCall::note(self, moment);
             while is_held() && changed.changed().await.is_ok() {}
         }
     }
 }
 
 /// A call that is held. It is also dropped when its caller gives up.
-struct Held<'f>(&'f Faults, Moment);
+struct HeldCall<'f>(&'f Faults, Moment);
 
-impl<'f> Held<'f> {
+impl<'f> HeldCall<'f> {
     fn note(faults: &'f Faults, moment: Moment) -> Self {
         faults.state().held.push(moment);
         Self(faults, moment)
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldCall<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         let this = state.held.iter().position(|it| *it == self.1);

@@ -1,12 +1,12 @@
 //! Finished commands, with what a message about them needs.
 
-mod started;
+mod running_command;
 
 use std::fmt;
 use std::process::{Command, ExitStatus};
 use std::time::Duration;
 
-use self::started::Started;
+use self::running_command::RunningCommand;
 use crate::cleanup::OperationGuard;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait::holds_within;
@@ -43,9 +43,9 @@ impl Run {
     /// is longer on a slow machine). Returns `None` in that case. A process that outlives the command, such as a
     /// container that it creates, may keep its output open.
     pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
-        let mut started = Started::of(command);
-        let status = started.end_within(limit);
-        let (stdout, stderr) = started.output();
+        let mut running = RunningCommand::of(command);
+        let status = running.end_within(limit);
+        let (stdout, stderr) = running.output();
         Some(Self {
             command: describe(command),
             status: status?,
@@ -62,16 +62,16 @@ impl Run {
         [stdout, stderr]: [&str; 2],
         end: impl FnOnce(),
     ) -> Self {
-        let mut started = Started::of(command);
+        let mut running = RunningCommand::of(command);
         holds_within(WAIT_TIMEOUT, || {
-            let (out, err) = started.output();
-            started.has_ended() || (&*out, &*err) == (stdout, stderr)
+            let (out, err) = running.output();
+            running.has_ended() || (&*out, &*err) == (stdout, stderr)
         });
-        if !started.has_ended() {
+        if !running.has_ended() {
             end();
         }
-        let status = started.end_within(WAIT_TIMEOUT);
-        let (stdout, stderr) = started.output();
+        let status = running.end_within(WAIT_TIMEOUT);
+        let (stdout, stderr) = running.output();
         let command = describe(command);
         let Some(status) = status else {
             panic!("{command} does not end; it wrote {stdout:?} and {stderr:?}");

@@ -22,17 +22,17 @@ const INTERVAL_MILLISECONDS: u8 = 2;
 #[derive(Debug)]
 #[must_use]
 pub struct MountWatcher {
-    shared: Arc<Shared>,
+    shared: Arc<WatchState>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
+struct WatchState {
     end: AtomicBool,
     seen: Mutex<BTreeSet<String>>,
 }
 
-impl Shared {
+impl WatchState {
     fn seen(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,7 +42,7 @@ impl MountWatcher {
     /// Starts to watch for mounts of a block device. The table was read once when this returns.
     pub fn start(device: &Path) -> Self {
         let device = Device::of(device);
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(WatchState::default());
         let (ready, looked) = mpsc::channel();
         let thread = thread::spawn({
             let shared = Arc::clone(&shared);
@@ -85,7 +85,7 @@ impl Drop for MountWatcher {
     }
 }
 
-fn watch(device: &Device, shared: &Shared, ready: &mpsc::Sender<()>) {
+fn watch(device: &Device, shared: &WatchState, ready: &mpsc::Sender<()>) {
     let mut table = File::open("/proc/self/mountinfo").expect("/proc/self/mountinfo");
     let mut text = String::new();
     loop {

@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::node::WAIT_TIMEOUT;
-use runcrust_tests::odd_json::{Change, Places, Template, write};
+use runcrust_tests::odd_json::{EditablePlaces, PlaceChange, Template, write};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, POD, on_each_delegate, xattr};
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ fn app_template(bundle: &Bundle, target: &Path, seed: u64) -> Template {
     let (sources, ends) = app_places(bundle, target);
     assert_eq!(sources.len(), 2);
     let values: Vec<&str> = sources.iter().map(String::as_str).collect();
-    let places = Places {
+    let places = EditablePlaces {
         ends: &ends,
         values: &values,
     };
@@ -140,7 +140,7 @@ fn app_template(bundle: &Bundle, target: &Path, seed: u64) -> Template {
 const SANDBOXS_ARRAYS: [&str; 3] = ["/mounts", "/hooks/createRuntime", "/hooks/poststop"];
 
 fn sandbox_template(bundle: &Bundle, ends: &[&str], seed: u64) -> Template {
-    write(bundle.spec(), &Places { ends, values: &[] }, seed).followed_by(" \r\n")
+    write(bundle.spec(), &EditablePlaces { ends, values: &[] }, seed).followed_by(" \r\n")
 }
 
 fn config(bundle: &Bundle) -> String {
@@ -161,7 +161,7 @@ fn assert_our_hook(hooks: &[Value]) {
 }
 
 #[track_caller]
-fn assert_apps_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str, Change>) {
+fn assert_apps_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str, PlaceChange>) {
     let attach = volume.node.handler().state_dir().join("attach");
     let (sources, ends) = app_places(bundle, &volume.target);
     for pointer in sources {
@@ -203,7 +203,7 @@ fn assert_sandboxs_elements(elements: &BTreeMap<&str, Vec<Value>>) {
 }
 
 /// What was inserted into each array of a sandbox that had all of them.
-fn inserted<'a>(changes: &BTreeMap<&'a str, Change>) -> BTreeMap<&'a str, Vec<Value>> {
+fn inserted<'a>(changes: &BTreeMap<&'a str, PlaceChange>) -> BTreeMap<&'a str, Vec<Value>> {
     let all = changes.iter();
     all.map(|(name, change)| (*name, change.elements()))
         .collect()
@@ -356,7 +356,7 @@ on_each_delegate! {
         for (bundle, seed) in bundles.iter_mut().zip(9..) {
             bundle.spec_mut()["annotations"]["org.example"] = json!("");
             add_new_fields(bundle.spec_mut());
-            let places = Places { ends: &[], values: &[] };
+            let places = EditablePlaces { ends: &[], values: &[] };
             let text = write(bundle.spec(), &places, seed).followed_by("\n").text();
             let bundle = bundle.clone().write_bytes(text.as_bytes());
             let before = identity(&bundle.config_path());
@@ -471,7 +471,7 @@ on_each_delegate! {
         let mut changes = template.changes(&text);
         let hooks = changes.remove("").unwrap().members();
         assert_eq!(hooks, json!({"hooks": {"createRuntime": [], "poststop": []}}));
-        assert!(changes.values().all(Change::is_unchanged), "{changes:?}");
+        assert!(changes.values().all(PlaceChange::is_unchanged), "{changes:?}");
     }
 
     fn an_attached_source_without_a_record_is_refused(delegate: Delegate) {

@@ -13,7 +13,7 @@ use self::capabilities::DEFAULT;
 pub(super) use self::capabilities::all as all_capabilities;
 use self::files::KubeletFiles;
 pub(super) use self::files::SandboxFiles;
-use super::{IDLE, Pod};
+use super::{IDLE, PodIdentity};
 use crate::{TestDir, cgroup};
 
 /// Returns an entry that joins the namespace of a process.
@@ -39,7 +39,7 @@ pub(super) fn plain(id: &str) -> Value {
     })
 }
 
-pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
+pub(super) fn sandbox(id: &str, pod: &PodIdentity, files: &SandboxFiles) -> Value {
     let mut mounts = basic_mounts("ro");
     // containerd writes both: the tmpfs on /dev/shm, and the bind on top of it.
     mounts.insert(
@@ -89,7 +89,13 @@ pub(super) fn sandbox(id: &str, pod: &Pod, files: &SandboxFiles) -> Value {
 
 /// Returns the config of an app in a sandbox, and creates the files that it mounts. `sandbox_pid` is the sandbox's
 /// first process.
-pub(super) fn app(dir: &TestDir, id: &str, pod: &Pod, sandbox: &str, sandbox_pid: i32) -> Value {
+pub(super) fn app(
+    dir: &TestDir,
+    id: &str,
+    pod: &PodIdentity,
+    sandbox: &str,
+    sandbox_pid: i32,
+) -> Value {
     let files = SandboxFiles::make(dir, sandbox);
     let kubelet = KubeletFiles::make(dir, pod, id);
     let mut mounts = basic_mounts("ro");

@@ -20,13 +20,13 @@ use crate::relay::{Faults, Moment, RelayServer};
 #[derive(Debug)]
 pub struct CriRelay {
     server: RelayServer,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 impl CriRelay {
     /// Starts a relay that listens on `socket`. The runtime's socket need not exist yet.
     pub fn start(socket: &Path, runtime: &Path) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayState {
             calls: Mutex::default(),
             faults: Faults::new(),
         });
@@ -98,12 +98,12 @@ impl CriRelay {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RelayState {
     calls: Mutex<Vec<String>>,
     faults: Faults,
 }
 
-impl Shared {
+impl RelayState {
     fn calls(&self) -> MutexGuard<'_, Vec<String>> {
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -111,7 +111,7 @@ impl Shared {
 
 #[derive(Debug, Clone)]
 struct RelayService {
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
     channel: Channel,
 }
 

@@ -29,15 +29,15 @@ use crate::relay::{Faults, Moment, RelayServer};
 #[derive(Debug)]
 pub struct CsiRelay {
     server: RelayServer,
-    shared: Arc<Shared>,
+    shared: Arc<RelayState>,
 }
 
 impl CsiRelay {
     /// Starts a relay that listens on `socket`. The driver's socket need not exist yet.
     pub fn start(socket: &Path, driver: &Path) -> Self {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RelayState {
             driver: driver.to_owned(),
-            state: Mutex::default(),
+            recorded: Mutex::default(),
             faults: Faults::new(),
         });
         let server = RelayServer::start(socket, |listener| {
@@ -57,8 +57,8 @@ impl CsiRelay {
 
     /// Returns all requests of this type, oldest first.
     pub fn requests<C: CsiRequest>(&self) -> Vec<C> {
-        let state = self.shared.state();
-        let requests = state.heard.iter();
+        let recorded = self.shared.recorded();
+        let requests = recorded.requests.iter();
         requests
             .filter_map(|(_, it)| it.downcast_ref::<C>().cloned())
             .collect()
@@ -73,14 +73,14 @@ impl CsiRelay {
             NodeUnpublishVolumeRequest::NAME,
             NodeUnstageVolumeRequest::NAME,
         ];
-        let state = self.shared.state();
-        let names = state.heard.iter().map(|(name, _)| *name);
+        let recorded = self.shared.recorded();
+        let names = recorded.requests.iter().map(|(name, _)| *name);
         names.filter(|name| CHANGES.contains(name)).collect()
     }
 
     /// Forgets the recorded requests.
     pub fn clear_requests(&self) {
-        self.shared.state().heard.clear();
+        self.shared.recorded().requests.clear();
     }
 
     /// Answers requests of this type with an error, without forwarding them, until [`Self::clear_faults`].
@@ -96,7 +96,7 @@ impl CsiRelay {
     /// Adds node capabilities, by number, to the driver's response until [`Self::clear_faults`], whether or not the
     /// driver has them.
     pub fn claim_capabilities(&self, capabilities: &[i32]) {
-        self.shared.state().claimed = capabilities.to_vec();
+        self.shared.recorded().claimed = capabilities.to_vec();
     }
 
     /// Waits until a call is held at this moment.
@@ -107,35 +107,35 @@ impl CsiRelay {
 
     /// Removes all faults and the claimed capabilities, and releases the calls that are held.
     pub fn clear_faults(&self) {
-        self.shared.state().claimed.clear();
+        self.shared.recorded().claimed.clear();
         self.shared.faults.clear_faults();
     }
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RelayState {
     driver: PathBuf,
-    state: Mutex<State>,
+    recorded: Mutex<Recorded>,
     faults: Faults,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    heard: Vec<(&'static str, Box<dyn Any + Send>)>,
+struct Recorded {
+    requests: Vec<(&'static str, Box<dyn Any + Send>)>,
     /// Node capabilities that are added to the driver's own.
     claimed: Vec<i32>,
 }
 
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl RelayState {
+    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds the claimed capabilities if the answer is the list of node capabilities.
     fn claim(&self, answer: &mut dyn Any) {
         use node_service_capability::{Rpc, Type};
         if let Some(response) = answer.downcast_mut::<NodeGetCapabilitiesResponse>() {
-            let claimed = self.state().claimed.clone().into_iter();
+            let claimed = self.recorded().claimed.clone().into_iter();
             let claimed = claimed.map(|number| NodeServiceCapability {
                 r#type: Some(Type::Rpc(Rpc { r#type: number })),
             });
@@ -145,7 +145,7 @@ impl Shared {
 }
 
 #[derive(Debug, Clone)]
-struct RelayService(Arc<Shared>);
+struct RelayService(Arc<RelayState>);
 
 impl RelayService {
     async fn forward<C: CsiRequest>(
@@ -154,8 +154,8 @@ impl RelayService {
     ) -> Result<Response<C::Response>, Status> {
         let request = request.into_inner();
         let shared = &self.0;
-        let heard: Box<dyn Any + Send> = Box::new(request.clone());
-        shared.state().heard.push((C::NAME, heard));
+        let recorded: Box<dyn Any + Send> = Box::new(request.clone());
+        shared.recorded().requests.push((C::NAME, recorded));
         if let Some(status) = shared.faults.refusal(C::NAME) {
             return Err(status);
         }

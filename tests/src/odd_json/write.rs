@@ -9,7 +9,7 @@ use crate::random::Random;
 
 /// The places that may change, as JSON pointers (RFC 6901).
 #[derive(Debug, Clone, Copy)]
-pub struct Places<'a> {
+pub struct EditablePlaces<'a> {
     /// Arrays and objects to which something may be appended.
     pub ends: &'a [&'a str],
     /// Values that may be replaced.
@@ -47,7 +47,7 @@ const MAPS: [&str; 4] = [
 
 /// Writes a value with shuffled keys, unknown fields in every object, white space between tokens and unnecessary
 /// escapes. The same seed gives the same text.
-pub fn write(value: &Value, places: &Places<'_>, seed: u64) -> Template {
+pub fn write(value: &Value, places: &EditablePlaces<'_>, seed: u64) -> Template {
     let mut writer = Writer {
         random: Random::new(seed),
         places: *places,
@@ -70,7 +70,7 @@ pub fn write(value: &Value, places: &Places<'_>, seed: u64) -> Template {
 
 struct Writer<'a> {
     random: Random,
-    places: Places<'a>,
+    places: EditablePlaces<'a>,
     unknown: usize,
     template: Template,
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
 
-use runcrust_tests::bundle::Pod;
+use runcrust_tests::bundle::PodIdentity;
 use runcrust_tests::cleanup::Cleanup;
 use runcrust_tests::{Bundle, Run, cgroup, holds_within};
 use serde_json::Value;
@@ -18,7 +18,7 @@ pub(crate) struct Container {
     oci: Oci,
     id: String,
     bundle: PathBuf,
-    pod: Option<Pod>,
+    pod: Option<PodIdentity>,
     _cleanup: Cleanup,
 }
 
@@ -152,7 +152,7 @@ impl Container {
         &self.id
     }
 
-    pub(crate) fn pod(&self) -> Option<&Pod> {
+    pub(crate) fn pod(&self) -> Option<&PodIdentity> {
         self.pod.as_ref()
     }
 

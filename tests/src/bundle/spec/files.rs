@@ -4,7 +4,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use crate::TestDir;
-use crate::bundle::Pod;
+use crate::bundle::PodIdentity;
 
 /// Files that containerd creates for a sandbox and that its apps use as well.
 pub(in crate::bundle) struct SandboxFiles {
@@ -36,7 +36,7 @@ pub(in crate::bundle) struct KubeletFiles {
 }
 
 impl KubeletFiles {
-    pub(in crate::bundle) fn make(dir: &TestDir, pod: &Pod, container: &str) -> Self {
+    pub(in crate::bundle) fn make(dir: &TestDir, pod: &PodIdentity, container: &str) -> Self {
         let base = dir.subdir(format!("kubelet/pods/{}", pod.uid));
         let logs = dir.subdir(format!("kubelet/pods/{}/containers/app-1", pod.uid));
         let token = dir.subdir(format!(

@@ -15,18 +15,18 @@ use crate::cleanup::OperationGuard;
 use crate::wait::holds_within;
 
 /// A command that runs in its own process group. It is killed on drop.
-pub(super) struct Started {
+pub(super) struct RunningCommand {
     child: Child,
-    stdout: Captured,
-    stderr: Captured,
+    stdout: OutputFile,
+    stderr: OutputFile,
     _operation: OperationGuard,
 }
 
-impl Started {
+impl RunningCommand {
     /// Starts a command with empty standard input.
     pub(super) fn of(command: &mut Command) -> Self {
         let working = OperationGuard::begin();
-        let (stdout, stderr) = (Captured::new(), Captured::new());
+        let (stdout, stderr) = (OutputFile::new(), OutputFile::new());
         let child = command
             .stdin(Stdio::null())
             .stdout(stdout.stream())
@@ -75,7 +75,7 @@ impl Started {
     }
 }
 
-impl Drop for Started {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
             self.kill();
@@ -84,9 +84,9 @@ impl Drop for Started {
 }
 
 /// Output in an anonymous file. A pipe would stay open as long as processes that the command leaves.
-struct Captured(File);
+struct OutputFile(File);
 
-impl Captured {
+impl OutputFile {
     fn new() -> Self {
         let file = memfd_create(c"output", MFdFlags::MFD_CLOEXEC).expect("memfd_create");
         Self(File::from(file))
