@@ -1,8 +1,8 @@
-//! A `config.json` that is meant to be misread: what the delegate would make of it, and what of a
-//! volume that it names.
+//! Hostile `config.json` files that parsers understand differently: what the delegate does with them, and what happens to
+//! a volume that they name.
 
-mod passes;
-mod readings;
+mod ambiguous;
+mod pass_through;
 mod sizes;
 
 use std::fs;
@@ -12,7 +12,7 @@ use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, POD};
 use serde_json::{Value, json};
 
-/// A pod with a volume, in which there is a file, and a directory of the host's with another.
+/// A pod with a volume that contains a file, and a directory on the host that contains another.
 struct Scene {
     target: PathBuf,
     host: PathBuf,
@@ -44,7 +44,7 @@ impl Scene {
         }
     }
 
-    /// A container's bundle with these members in the place of its `mounts`.
+    /// Returns the bundle of an app whose config has these members instead of `mounts`.
     fn app(&self, members: impl FnOnce(&Lists) -> String) -> Bundle {
         let bundle = self.node.app_bundle(&self.sandbox);
         let lists = Lists {
@@ -56,7 +56,7 @@ impl Scene {
         bundle.write_bytes(text.as_bytes())
     }
 
-    /// What a container sees at `/data`.
+    /// Runs a container, and asserts which of the files it sees at `/data`.
     #[track_caller]
     fn assert_sees(&self, bundle: &Bundle, name: &str) -> Container {
         let app = self.node.run(bundle);
@@ -74,31 +74,31 @@ struct Lists {
 }
 
 impl Lists {
-    /// What each container has, and this mount, as it is written.
-    fn and(&self, mount: &str) -> String {
+    /// Returns the basic mounts and this one.
+    fn with_mount(&self, mount: &str) -> String {
         let basic = serde_json::to_string(&self.basic).unwrap();
         format!("{},{mount}]", &basic[..basic.len() - 1])
     }
 
-    /// The volume at `/data`, with what each container has.
+    /// Returns the basic mounts and the volume at `/data`.
     fn volume(&self) -> String {
-        self.and(&data(&json!(self.target).to_string()))
+        self.with_mount(&data(&json!(self.target).to_string()))
     }
 
-    /// The host's directory in its place.
+    /// Returns the basic mounts and the host's directory at `/data`.
     fn host(&self) -> String {
-        self.and(&data(&json!(self.host).to_string()))
+        self.with_mount(&data(&json!(self.host).to_string()))
     }
 }
 
-/// A bind mount at `/data` of a source as it is written.
+/// Returns a bind mount at `/data`. `source` is JSON.
 fn data(source: &str) -> String {
     format!(
         r#"{{"destination":"/data","type":"bind","options":["rbind","rprivate"],"source":{source}}}"#
     )
 }
 
-/// A bundle's config without its mounts, and with these members before the rest.
+/// Returns a bundle's config as JSON, with these members before the rest, and without its own `mounts`.
 fn with_members(bundle: &Bundle, members: &str) -> String {
     let mut spec = bundle.spec().clone();
     spec.as_object_mut().unwrap().remove("mounts");

@@ -1,4 +1,4 @@
-//! Configs as large as nobody writes them.
+//! Configs that are far larger than any real one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,14 +14,14 @@ use crate::{Lists, Scene, data, with_members};
 
 const MIB: usize = 1 << 20;
 
-/// One that isn't staged, nor there.
+/// A target path that is neither staged nor exists.
 const VOLUME: &str = "/nowhere/pods/u/volumes/kubernetes.io~csi/pv/mount";
 
-/// About this many bytes of what `one` writes for each number, with commas between.
+/// Returns what `one` returns for 0, 1, …, separated by commas, until there are this many bytes.
 fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
     let mut text = one(0);
     for number in 1.. {
-        // A String takes everything.
+        // Writing to a String cannot fail.
         let _ = write!(text, ",{}", one(number));
         if text.len() >= bytes {
             break;
@@ -30,10 +30,10 @@ fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
     text
 }
 
-/// The bytes of what is large.
+/// The size of a large config in bytes.
 const LARGE: usize = 20_000_000;
 
-/// Members that come to about that, in each of the ways that could make a reader keep more.
+/// Returns members of about [`LARGE`] bytes, in each form that could make a parser use more memory.
 fn large() -> Vec<(&'static str, String)> {
     let size = LARGE;
     vec![
@@ -50,7 +50,7 @@ fn large() -> Vec<(&'static str, String)> {
         ),
         ("unknown keys", many(size, |n| format!("\"k{n}\":0"))),
         (
-            "mounts that say nothing",
+            "empty mounts",
             format!(r#""mounts":[{}]"#, many(size, |_| "{}".to_owned())),
         ),
         (
@@ -105,7 +105,7 @@ fn large() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// Members that come to about so many bytes, of sources: about each the kernel is asked.
+/// Returns members of about `size` bytes with many sources, each of which needs a lookup by the kernel.
 fn sources(size: usize) -> [(&'static str, String); 6] {
     let sources = |one: &dyn Fn(usize) -> String| {
         let source = |n| format!(r#"{{"source":"{}"}}"#, one(n));
@@ -113,15 +113,15 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
     };
     [
         (
-            "sources of thousands of names",
+            "sources with thousands of components",
             sources(&|n| format!("{VOLUME}{}/{n}", "/a".repeat(2000))),
         ),
         (
-            "sources of sixty names",
+            "sources with sixty components",
             sources(&|n| format!("{VOLUME}{}/{n}", "/a".repeat(50))),
         ),
         (
-            "sources of volumes",
+            "sources below target paths",
             sources(&|n| VOLUME.replace("/pv/", &format!("/{n}/")) + "/a/b/c"),
         ),
         (
@@ -129,18 +129,18 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
             sources(&|n| format!("/nowhere/pods/u/volume-subpaths/pv/c/{n}")),
         ),
         (
-            "sources that are there",
+            "existing sources",
             sources(&|n| "/.".repeat(n % 1000) + "/etc"),
         ),
         (
-            "two sources by turns",
+            "two alternating sources",
             sources(&|n| ["/etc", "/usr"][n % 2].to_owned()),
         ),
     ]
 }
 
-/// A node where volumes are looked for, and where those that aren't staged pass, to a delegate that
-/// says so.
+/// Returns a node with a staged volume, on which volumes that are not staged are passed through to a delegate that prints
+/// `passed`.
 fn passing() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     let device = node.ext4();
@@ -152,8 +152,7 @@ fn passing() -> (Node, LoopDevice) {
     (node, device)
 }
 
-/// No program holds more than it read, and a little, whatever it read: three times the file's size is
-/// all that it may have.
+/// Asserts that each config is passed through with three times its size as the limit of memory.
 #[track_caller]
 fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'static str, String)>) {
     let (node, _device) = passing();
@@ -176,23 +175,23 @@ fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'sta
 }
 
 #[test]
-fn twenty_megabytes_pass_in_three_times_the_memory() {
+fn twenty_megabytes_need_three_times_the_memory() {
     assert_pass_in_three_times_the_memory(large());
 }
 
 #[test]
-fn twenty_megabytes_of_sources_pass_in_three_times_the_memory() {
+fn twenty_megabytes_of_sources_need_three_times_the_memory() {
     assert_pass_in_three_times_the_memory(sources(LARGE));
 }
 
-/// However many sources there are, and names in them: the kernel is asked where each leads, and the rest
-/// is no more than a small config's. What is asked for memory is the allocator's matter.
+/// The kernel resolves each source, whatever the number of sources and of their components, and the rest costs no more than
+/// with a small config. Calls of the memory allocator are not counted.
 #[test]
-fn a_mount_that_passes_takes_few_calls() {
-    /// It is opened, read as a link, closed; and looked at before that in a debug build.
-    const A_SOURCE: usize = 4;
-    /// The loader's and the delegate's own calls, and what is asked before it is listed.
-    const ELSE: usize = 1500;
+fn a_source_takes_few_calls() {
+    /// Open, readlink and close, and in a debug build a check before.
+    const PER_SOURCE: usize = 4;
+    /// Calls of the loader and of the delegate, and the first lookups.
+    const CONSTANT: usize = 1500;
     let (node, _device) = passing();
     for (what, members) in sources(200_000) {
         let bundle = Bundle::plain(node.dir());
@@ -212,14 +211,14 @@ fn a_mount_that_passes_takes_few_calls() {
         let sources = members.matches(r#""source":"#).count();
         println!("{what}: {sources} sources, {calls} calls");
         assert!(
-            calls <= A_SOURCE * sources + ELSE,
+            calls <= PER_SOURCE * sources + CONSTANT,
             "{what}: {calls} calls for {sources} sources"
         );
     }
 }
 
 on_each_delegate! {
-    fn twenty_megabytes_of_annotations_pass(delegate: Delegate) {
+    fn twenty_megabytes_of_annotations_are_passed_through(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         node.stage(POD, "pv-1", &device, &[]);
         let mut bundle = Bundle::plain(node.dir());
@@ -232,36 +231,36 @@ on_each_delegate! {
         assert!(bundle.config_bytes() == before, "config.json was changed");
     }
 
-    fn sixteen_mebibytes_with_a_volume_are_too_many(delegate: Delegate) {
+    fn more_than_16_mebibytes_with_a_volume_are_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let of_size = |size: usize| {
-            let with = |filler: usize| {
+        let with_size = |size: usize| {
+            let with_filler = |filler: usize| {
                 scene.app(|lists| {
                     let filler = "x".repeat(filler);
                     format!(r#""mounts":{},"annotations":{{"filler":"{filler}"}}"#, lists.volume())
                 })
             };
-            let without = with(0).config_bytes().len();
-            let bundle = with(size - without);
-            // Annotations come twice, and the pod's own are the last.
+            let without = with_filler(0).config_bytes().len();
+            let bundle = with_filler(size - without);
+            // The config has `annotations` twice, and the pod's own are the last.
             assert_eq!(bundle.config_bytes().len(), size);
             bundle
         };
-        // Its state, with all annotations, is each hook's input.
-        let app = scene.assert_sees(&of_size(16 * MIB), "of-the-volume");
+        // The delegate passes the state, with all annotations, to each hook.
+        let app = scene.assert_sees(&with_size(16 * MIB), "of-the-volume");
         app.end();
-        let refused = refusal::create_refused(&scene.node, &of_size(16 * MIB + 1));
+        let refused = refusal::create_refused(&scene.node, &with_size(16 * MIB + 1));
         let _ = refused.naming_volume("pv-1").containing(&["config.json", "16777217 bytes", "hint: "]).message();
     }
 
-    /// With nothing of ours among them, and with a volume.
-    fn of_ten_thousand_mounts_one_may_be_a_volume(delegate: Delegate) {
+    /// Without and with a volume among them.
+    fn ten_thousand_mounts_work(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let host = json!(scene.host).to_string();
         let many = |lists: &Lists, last: &str| {
             let bind = |n| data(&host).replace("/data", &format!("/many/{n}"));
             let binds: Vec<String> = (0..10_000).map(bind).collect();
-            let rest = lists.and(&binds.join(","));
+            let rest = lists.with_mount(&binds.join(","));
             format!(r#""mounts":{},{last}]"#, &rest[..rest.len() - 1])
         };
         let plain = scene.app(|lists| many(lists, &data(&host)));
@@ -275,8 +274,8 @@ on_each_delegate! {
         assert_eq!(app.sh("ls /many/9999 | grep of-the"), "of-the-host");
     }
 
-    /// More than that no mount namespace can have.
-    fn a_hundred_thousand_mounts_with_a_volume_are_too_many(delegate: Delegate) {
+    /// 100,000 is the kernel's default limit of mounts in a namespace.
+    fn more_than_100_000_mounts_with_a_volume_are_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let bundle = scene.app(|lists| {
             let more = vec![r#"{"destination":"/x","type":"tmpfs"}"#; 100_000].join(",");

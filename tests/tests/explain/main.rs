@@ -1,8 +1,8 @@
-//! `runcrust crust explain`: it says before what a create then does, and does nothing itself.
+//! `runcrust crust explain` reports what a create would do, and does nothing itself.
 
-mod nothing;
+mod changes_nothing;
+mod output;
 mod plans;
 mod refusals;
 mod rewritten;
 mod scene;
-mod words;

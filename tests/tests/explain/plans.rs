@@ -1,4 +1,4 @@
-//! What is told is what happens.
+//! `explain` reports the plan that the create then executes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,45 +12,45 @@ use serde_json::{Value, json};
 use crate::scene::{assert_created, explain, mount};
 
 on_each_delegate! {
-    fn a_bundle_without_volumes_is_passed_on(delegate: Delegate) {
+    fn a_bundle_without_volumes_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let mounted = node.target(POD, "pv-plain");
         fs::write(mounted.join("file"), "plain").unwrap();
         let bundle = Bundle::plain(node.dir()).bind(&mounted, "/data", &[]).write();
-        let told = explain(&node, &bundle);
-        assert_eq!(told["plan"], json!({"kind": "pass-on"}));
-        assert_eq!(told["role"]["kind"], "standalone");
+        let explained = explain(&node, &bundle);
+        assert_eq!(explained["plan"], json!({"kind": "pass-on"}));
+        assert_eq!(explained["role"]["kind"], "standalone");
         for key in ["refusals", "volumes"] {
-            assert_eq!(told[key], json!([]), "{told:#}");
+            assert_eq!(explained[key], json!([]), "{explained:#}");
         }
-        assert_eq!((&told["diff"], &told["rewrite"]), (&json!(""), &Value::Null));
-        let data = mount(&told, "/data");
+        assert_eq!((&explained["diff"], &explained["rewrite"]), (&json!(""), &Value::Null));
+        let data = mount(&explained, "/data");
         assert_eq!((&data["match"], &data["error"]), (&Value::Null, &Value::Null));
         let note = data["note"].as_str().unwrap();
         let missing = format!("there is no {}", node.entry(&mounted).display());
         assert!(note.contains(&missing), "{note}");
-        assert_eq!(mount(&told, "/proc")["note"], Value::Null);
+        assert_eq!(mount(&explained, "/proc")["note"], Value::Null);
         let before = bundle.config_bytes();
         let _ = node.run(&bundle);
         assert_eq!(bundle.config_bytes(), before);
     }
 
-    fn a_pod_from_its_sandbox_to_its_second_container(delegate: Delegate) {
+    fn a_pods_sandbox_and_containers_are_explained(delegate: Delegate) {
         let node = Node::new(delegate);
-        // The sandbox has both to its end.
-        let (device, late) = (node.ext4(), node.ext4());
+        // Both are in use by the sandbox until the end.
+        let (device, later_device) = (node.ext4(), node.ext4());
         let staged = ["--fs-group", "2000", "--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let target = node.stage(POD, "pv-1", &device, &staged);
 
-        let (told, sandbox) = assert_created(&node, &node.sandbox_bundle(POD).write());
+        let (explained, sandbox) = assert_created(&node, &node.sandbox_bundle(POD).write());
         assert_eq!(
-            told["plan"],
+            explained["plan"],
             json!({"kind": "sandbox", "pod_uid": POD, "place": "/.crust"})
         );
-        assert_eq!((&told["role"]["kind"], &told["role"]["pod_uid"]), (&json!("sandbox"), &json!(POD)));
+        assert_eq!((&explained["role"]["kind"], &explained["role"]["pod_uid"]), (&json!("sandbox"), &json!(POD)));
         let kind = "io.kubernetes.cri.container-type";
-        assert_eq!(told["role"]["annotations"][kind], "sandbox");
-        let volume = &told["volumes"][0];
+        assert_eq!(explained["role"]["annotations"][kind], "sandbox");
+        let volume = &explained["volumes"][0];
         let expected = json!({
             "volume": "pv-1", "target_path": utf8(&target), "layout": "crust",
             "device": utf8(device.path()), "device_number": device.number(), "fstype": "ext4",
@@ -64,9 +64,9 @@ on_each_delegate! {
             .app_bundle(&sandbox)
             .bind(&target, "/data", &[])
             .bind(target.join("db/main"), "/sub", &["rbind", "rprivate", "ro"]);
-        let (told, app) = assert_created(&node, &bundle.write());
+        let (explained, app) = assert_created(&node, &bundle.write());
         assert_eq!(
-            told["plan"],
+            explained["plan"],
             json!({"kind": "container", "mounted_in": "sandbox", "pod_uid": POD,
                 "sandbox": sandbox.id(), "process": sandbox.pid(), "ids": null})
         );
@@ -74,64 +74,64 @@ on_each_delegate! {
             "volume": "pv-1", "target_path": utf8(&target), "by": by, "resolved": null,
             "subpath": subpath, "read_only": read_only, "maps_ids": false,
         });
-        assert_eq!(mount(&told, "/data")["match"], expected("exact", "", false));
+        assert_eq!(mount(&explained, "/data")["match"], expected("exact", "", false));
         let mut parent = expected("parent", "db/main", true);
         parent["prefix"] = utf8(&target).into();
-        assert_eq!(mount(&told, "/sub")["match"], parent);
-        assert_eq!(mount(&told, "/proc")["match"], Value::Null);
-        let volume = &told["volumes"][0];
+        assert_eq!(mount(&explained, "/sub")["match"], parent);
+        assert_eq!(mount(&explained, "/proc")["match"], Value::Null);
+        let volume = &explained["volumes"][0];
         assert_eq!(volume["access"], "mounted");
         let id = sandbox.id();
         let user = json!({"kind": "sandbox", "id": id, "sandbox": id, "pod_uid": POD, "pid": sandbox.pid()});
         assert_eq!(volume["users"], json!([user]));
         assert_eq!(app.sh("touch /data/file && ls /sub && cat /proc/mounts | grep -c ' /sub ext4 ro'"), "1");
 
-        // What isn't mounted in it yet is, by the create.
-        let late = node.stage(POD, "pv-2", &late, &["--read-only"]);
-        let bundle = node.app_bundle(&sandbox).bind(&late, "/late", &[]).write();
-        let (told, _app) = assert_created(&node, &bundle);
-        assert_eq!(told["volumes"][0]["access"], "first");
-        assert_eq!(told["volumes"][0]["read_only"], true);
+        // A volume that the sandbox has not mounted yet, and that the create mounts.
+        let later = node.stage(POD, "pv-2", &later_device, &["--read-only"]);
+        let bundle = node.app_bundle(&sandbox).bind(&later, "/late", &[]).write();
+        let (explained, _app) = assert_created(&node, &bundle);
+        assert_eq!(explained["volumes"][0]["access"], "first");
+        assert_eq!(explained["volumes"][0]["read_only"], true);
     }
 
-    fn a_container_without_a_sandbox(delegate: Delegate) {
+    fn a_container_without_a_sandbox_is_explained(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = || volume.plain_bundle();
-        let (told, _one) = assert_created(&volume, &bundle().write());
+        let (explained, _one) = assert_created(&volume, &bundle().write());
         assert_eq!(
-            told["plan"],
+            explained["plan"],
             json!({"kind": "container", "mounted_in": "container", "sandbox": null,
                 "pod_uid": null, "ids": null})
         );
-        assert_eq!(told["volumes"][0]["device_node"], true);
-        // The pod is the one that the target path names.
-        let (told, _two) = assert_created(&volume, &bundle().write());
-        assert_eq!(told["volumes"][0]["access"], "joins");
+        assert_eq!(explained["volumes"][0]["device_node"], true);
+        // Without a sandbox the target path names the pod.
+        let (explained, _two) = assert_created(&volume, &bundle().write());
+        assert_eq!(explained["volumes"][0]["access"], "joins");
     }
 
-    fn a_container_in_a_user_namespace(delegate: Delegate) {
+    fn a_container_in_a_user_namespace_is_explained(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle();
-        let (told, _app) = assert_created(&volume, &bundle.user_namespace(100_000, None).write());
+        let (explained, _app) = assert_created(&volume, &bundle.user_namespace(100_000, None).write());
         let ranges = json!([[0, 100_000, 65536]]);
         let expected = json!({"new": {"users": ranges, "groups": ranges}});
-        assert_eq!(told["plan"]["ids"], expected);
+        assert_eq!(explained["plan"]["ids"], expected);
     }
 
-    fn a_hook_that_mounts(delegate: Delegate) {
+    fn a_mount_by_a_hook_is_explained(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "mount_mode = \"hook\""), &[]);
         let bundle = volume.plain_bundle().write();
         fs::create_dir_all(bundle.rootfs().join("data")).unwrap();
-        let (told, _app) = assert_created(&volume, &bundle);
-        assert_eq!(told["plan"]["mounted_in"], "hook");
-        let removed = told["rewrite"]["removed"].as_array().unwrap();
-        assert_eq!(removed.len(), 1, "{told:#}");
-        let diff = told["diff"].as_str().unwrap();
+        let (explained, _app) = assert_created(&volume, &bundle);
+        assert_eq!(explained["plan"]["mounted_in"], "hook");
+        let removed = explained["rewrite"]["removed"].as_array().unwrap();
+        assert_eq!(removed.len(), 1, "{explained:#}");
+        let diff = explained["diff"].as_str().unwrap();
         let gone = format!("\n-      \"source\": {:?},", utf8(&volume.target));
         assert!(diff.contains(&gone), "{diff}");
     }
 
-    fn a_stock_kubelets_bind_and_a_path_over_a_link(delegate: Delegate) {
+    fn a_stock_kubelets_bind_and_resolved_paths_are_explained(delegate: Delegate) {
         let node = Node::new(delegate);
         let _ = node.dir().subdir("srv/data");
         symlink("srv/data", node.handler().kubelet_dir()).unwrap();
@@ -153,29 +153,29 @@ on_each_delegate! {
             .bind(&target, "/given", &[])
             .bind(&real, "/real", &[])
             .write();
-        let (told, _app) = assert_created(&node, &bundle);
-        let found = |at: &str| mount(&told, at)["match"].clone();
+        let (explained, _app) = assert_created(&node, &bundle);
+        let found = |at: &str| mount(&explained, at)["match"].clone();
         assert_eq!((&found("/bind")["by"], &found("/bind")["subpath"]), (&json!("subpath-bind"), &json!("db")));
         for at in ["/bind", "/given", "/real"] {
-            assert_eq!(found(at)["target_path"], utf8(&target), "{told:#}");
+            assert_eq!(found(at)["target_path"], utf8(&target), "{explained:#}");
         }
         assert_eq!(found("/given")["resolved"], Value::Null);
-        // Only a link beside it leads there.
+        // A source that leads to the target path only by another link.
         let link = node.dir().join("link");
         symlink(&real, &link).unwrap();
         let bundle = node.app_bundle(&sandbox).bind(&link, "/data", &[]).write();
-        let (told, _app) = assert_created(&node, &bundle);
-        assert_eq!(mount(&told, "/data")["match"]["resolved"], utf8(&real));
+        let (explained, _app) = assert_created(&node, &bundle);
+        assert_eq!(mount(&explained, "/data")["match"]["resolved"], utf8(&real));
     }
 
-    fn katas_layout(delegate: Delegate) {
+    fn an_entry_in_katas_layout_is_explained(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         let info = json!({"volume-type": "block", "device": device.path(), "fstype": "ext4"});
         let _entry = KataEntry::add(&target, &info);
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
-        let (told, _app) = assert_created(&node, &bundle);
-        assert_eq!(told["volumes"][0]["layout"], "kata");
+        let (explained, _app) = assert_created(&node, &bundle);
+        assert_eq!(explained["volumes"][0]["layout"], "kata");
     }
 }

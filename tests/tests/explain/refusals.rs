@@ -1,4 +1,4 @@
-//! What a create would be refused with is told in its own words.
+//! `explain` reports the error of a create that would be refused, word for word.
 
 use std::fs;
 
@@ -12,82 +12,85 @@ use serde_json::{Value, json};
 
 use crate::scene::{OTHER_POD, assert_refused, explain, mount};
 
-/// The create of a bundle is refused, and the sentence names this.
+/// Asserts that the create is refused as `explain` reports, with an error that contains `named`. Returns the explanation.
 #[track_caller]
-fn refuses(node: &Node, bundle: Bundle, named: &str) -> Value {
-    let (told, sentence) = assert_refused(node, &bundle.write());
-    assert!(sentence.contains(named), "{named:?} isn't in: {sentence}");
-    told
+fn assert_refused_with(node: &Node, bundle: Bundle, named: &str) -> Value {
+    let (explained, sentence) = assert_refused(node, &bundle.write());
+    assert!(
+        sentence.contains(named),
+        "{named:?} is missing in: {sentence}"
+    );
+    explained
 }
 
 on_each_delegate! {
-    fn entries_that_cannot_be_believed(delegate: Delegate) {
+    fn invalid_and_missing_entries_are_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let other = volume.target(POD, "pv-2");
-        let told = refuses(&volume, volume.plain_bundle().bind(&other, "/lost", &[]), "nothing is staged for");
-        // The other mounts are told all the same.
-        assert_eq!(mount(&told, "/data")["match"]["volume"], "pv-1");
-        assert_eq!(told["refusals"][0], mount(&told, "/lost")["error"]);
-        assert_eq!((&told["plan"], &told["diff"]), (&Value::Null, &json!("")));
-        let told = refuses(&volume, volume.plain_bundle().bind(other.join("sub"), "/lost", &[]), "nothing is staged");
-        assert_eq!(told["role"]["kind"], "standalone");
+        let explained = assert_refused_with(&volume, volume.plain_bundle().bind(&other, "/lost", &[]), "nothing is staged for");
+        // The other mounts are explained nevertheless.
+        assert_eq!(mount(&explained, "/data")["match"]["volume"], "pv-1");
+        assert_eq!(explained["refusals"][0], mount(&explained, "/lost")["error"]);
+        assert_eq!((&explained["plan"], &explained["diff"]), (&Value::Null, &json!("")));
+        let explained = assert_refused_with(&volume, volume.plain_bundle().bind(other.join("sub"), "/lost", &[]), "nothing is staged");
+        assert_eq!(explained["role"]["kind"], "standalone");
         let info = volume.entry().join("mountInfo.json");
         fs::write(&info, "{").unwrap();
-        let _ = refuses(&volume, volume.plain_bundle(), "isn't JSON");
+        let _ = assert_refused_with(&volume, volume.plain_bundle(), "isn't JSON");
         fs::remove_file(&info).unwrap();
-        let _ = refuses(&volume, volume.plain_bundle(), "is missing");
+        let _ = assert_refused_with(&volume, volume.plain_bundle(), "is missing");
     }
 
-    fn volumes_that_cannot_be_mounted(delegate: Delegate) {
+    fn volumes_that_cannot_be_mounted_are_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         volume.handler().reconfigure("fstypes = [\"xfs\"]");
-        let told = refuses(&volume, volume.plain_bundle(), "isn't one of those allowed (xfs)");
-        assert_eq!(told["volumes"][0]["problem"], told["refusals"][0]);
-        assert_eq!(told["refusals"].as_array().unwrap().len(), 1, "once: {told:#}");
-        // A sandbox's create is refused as well.
-        let _ = refuses(&volume, volume.sandbox_bundle(POD), "isn't one of those allowed");
+        let explained = assert_refused_with(&volume, volume.plain_bundle(), "isn't one of those allowed (xfs)");
+        assert_eq!(explained["volumes"][0]["problem"], explained["refusals"][0]);
+        assert_eq!(explained["refusals"].as_array().unwrap().len(), 1, "not once: {explained:#}");
+        // A sandbox with the volume is refused, too.
+        let _ = assert_refused_with(&volume, volume.sandbox_bundle(POD), "isn't one of those allowed");
         volume.handler().reconfigure("");
         let at = volume.dir().subdir("mnt");
         mounts::mount(volume.device.path(), &at, "ext4");
-        let told = refuses(&volume, volume.plain_bundle(), "is in use by a user that runcrust has no record of");
-        assert_ne!(told["diff"], "", "what would become of the config otherwise");
+        let explained = assert_refused_with(&volume, volume.plain_bundle(), "is in use by a user that runcrust has no record of");
+        assert_ne!(explained["diff"], "", "the diff does not show what would be rewritten otherwise");
         mounts::unmount(&at);
     }
 
-    fn configs_that_no_volume_goes_into(delegate: Delegate) {
+    fn configs_unsuitable_for_a_volume_are_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let plain = || Bundle::plain(volume.dir());
         let target = utf8(&volume.target);
         let ext4 = json!({"destination": "/data", "type": "ext4", "source": target});
-        let _ = refuses(&volume, plain().mount(ext4), "its mount isn't a bind mount");
+        let _ = assert_refused_with(&volume, plain().mount(ext4), "its mount isn't a bind mount");
         let shared = plain().bind(&volume.target, "/data", &["rbind", "rshared"]);
-        let _ = refuses(&volume, shared, "mountPropagation Bidirectional");
+        let _ = assert_refused_with(&volume, shared, "mountPropagation Bidirectional");
         let below = plain()
             .bind(volume.dir().path(), "/host", &["rbind", "rshared"])
             .bind(&volume.target, "/host/data", &[]);
-        let _ = refuses(&volume, below, "/host/data is below /host");
+        let _ = assert_refused_with(&volume, below, "/host/data is below /host");
         let mut hosts = volume.plain_bundle();
         let namespaces = hosts.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "mount");
-        let _ = refuses(&volume, hosts, "without a mount namespace of its own");
+        let _ = assert_refused_with(&volume, hosts, "without a mount namespace of its own");
         let mut unmapped = volume.plain_bundle().user_namespace(100_000, None);
         unmapped.spec_mut()["linux"]["uidMappings"] = json!([]);
         unmapped.spec_mut()["linux"]["gidMappings"] = json!([]);
-        let _ = refuses(&volume, unmapped, "a user namespace without id mappings");
+        let _ = assert_refused_with(&volume, unmapped, "a user namespace without id mappings");
         let missing = volume.plain_bundle().namespace("user", Some(i32::MAX));
-        let _ = refuses(&volume, missing, "/ns/user): ENOENT");
+        let _ = assert_refused_with(&volume, missing, "/ns/user): ENOENT");
         let two = volume
             .plain_bundle()
             .annotation("io.kubernetes.cri.container-type", "container")
             .annotation("io.kubernetes.cri-o.ContainerType", "container");
-        let told = refuses(&volume, two, "so one of them was set by the pod");
-        assert_eq!(told["role"]["kind"], "unknown");
+        let explained = assert_refused_with(&volume, two, "so one of them was set by the pod");
+        assert_eq!(explained["role"]["kind"], "unknown");
         let mut nowhere = volume.plain_bundle();
         nowhere.spec_mut()["root"]["path"] = "no-such-root".into();
-        let _ = refuses(&volume, nowhere, "realpath");
+        let _ = assert_refused_with(&volume, nowhere, "realpath");
     }
 
-    fn configs_that_cannot_be_read(delegate: Delegate) {
+    fn configs_that_cannot_be_parsed_are_reported(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bytes = serde_json::to_string(volume.plain_bundle().spec()).unwrap();
         for (text, named) in [
@@ -95,71 +98,71 @@ on_each_delegate! {
             (bytes[..bytes.len() / 2].to_owned(), "isn't valid JSON"),
         ] {
             let bundle = volume.plain_bundle().write_bytes(text.as_bytes());
-            let (told, sentence) = assert_refused(&volume, &bundle);
+            let (explained, sentence) = assert_refused(&volume, &bundle);
             assert!(sentence.contains(named), "{sentence}");
-            assert_eq!((&told["role"], &told["mounts"]), (&Value::Null, &json!([])));
+            assert_eq!((&explained["role"], &explained["mounts"]), (&Value::Null, &json!([])));
         }
     }
 
-    fn a_raw_device_in_a_user_namespace(delegate: Delegate) {
+    fn a_raw_device_in_a_user_namespace_is_reported(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = volume.plain_bundle().user_namespace(100_000, None);
-        let _ = refuses(&volume, bundle, "in a user namespace no device can be made");
+        let _ = assert_refused_with(&volume, bundle, "in a user namespace no device can be made");
     }
 
-    fn what_a_hook_cannot_do(delegate: Delegate) {
+    fn mounts_that_a_hook_cannot_make_are_reported(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "mount_mode = \"hook\""), &[]);
         let hidden = volume.plain_bundle().bind("/etc", "/data/etc", &["rbind", "ro"]);
-        let _ = refuses(&volume, hidden, "the volume would hide it");
+        let _ = assert_refused_with(&volume, hidden, "the volume would hide it");
         let userns = volume.plain_bundle().user_namespace(100_000, None);
-        let _ = refuses(&volume, userns, "in a user namespace a hook can't mount");
+        let _ = assert_refused_with(&volume, userns, "in a user namespace a hook can't mount");
         let bundle = Bundle::plain(volume.dir());
         let odd = bundle.bind(&volume.target, "/data", &["rbind", "odd=1"]);
-        let _ = refuses(&volume, odd, "odd=1");
+        let _ = assert_refused_with(&volume, odd, "odd=1");
     }
 
-    fn a_hook_that_is_not_there(delegate: Delegate) {
+    fn a_missing_hook_is_reported(delegate: Delegate) {
         let volume = StagedVolume::on(Node::installed(delegate, Version::New, ""), &[]);
         let hook = volume.handler().path().with_file_name("crust-mount-hook");
         fs::remove_file(&hook).unwrap();
-        let told = refuses(&volume, volume.plain_bundle(), "install crust-mount-hook beside runcrust");
-        assert_eq!(told["volumes"][0]["access"], "first", "what else is known is told");
+        let explained = assert_refused_with(&volume, volume.plain_bundle(), "install crust-mount-hook beside runcrust");
+        assert_eq!(explained["volumes"][0]["access"], "first", "the rest of the explanation is missing");
     }
 
-    fn pods_that_are_not_the_containers(delegate: Delegate) {
+    fn conflicts_with_the_pods_identity_are_reported(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "sandbox = \"always\""), &[]);
         let node = &volume.node;
         let sandbox_of_its_own = node.sandbox_bundle(POD).bind(&volume.target, "/data", &[]);
-        let _ = refuses(&volume, sandbox_of_its_own, "a sandbox only holds volumes for the pod's containers");
+        let _ = assert_refused_with(&volume, sandbox_of_its_own, "a sandbox only holds volumes for the pod's containers");
         let (mine, other) = (volume.sandbox(), node.sandbox(OTHER_POD));
         let app = |of| volume.app_bundle(of);
-        let told = refuses(&volume, app(&other), "a pod can only have its own volumes");
-        assert_eq!(told["role"]["sandbox"], other.id());
+        let explained = assert_refused_with(&volume, app(&other), "a pod can only have its own volumes");
+        assert_eq!(explained["role"]["sandbox"], other.id());
         let annotation = "io.kubernetes.cri.sandbox-id";
-        let _ = refuses(&volume, app(&mine).namespace("ipc", Some(other.pid())), "the config joins namespace");
-        let _ = refuses(&volume, app(&mine).annotation(annotation, "nobody"), "no record of the pod's sandbox");
+        let _ = assert_refused_with(&volume, app(&mine).namespace("ipc", Some(other.pid())), "the config joins namespace");
+        let _ = assert_refused_with(&volume, app(&mine).annotation(annotation, "nobody"), "no record of the pod's sandbox");
         let dead = app(&mine);
         let pid = mine.pid();
         process::kill_now(pid);
-        wait_until("its end", WAIT_TIMEOUT, || !process::is_alive(pid));
-        let _ = refuses(&volume, dead, "has ended; hint: wait until kubelet has recreated the sandbox");
+        wait_until("the sandbox's end", WAIT_TIMEOUT, || !process::is_alive(pid));
+        let _ = assert_refused_with(&volume, dead, "has ended; hint: wait until kubelet has recreated the sandbox");
     }
 
-    fn volumes_that_another_pod_has(delegate: Delegate) {
+    fn conflicts_with_another_pods_use_are_reported(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let exclusive = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
         let one = Pod::new(&node, POD, &device, &exclusive);
         let _app = one.app();
         let two = node.stage(OTHER_POD, "pv-1", &device, &exclusive);
-        // It is the container's create that is refused: a sandbox's hook only notes it.
+        // Only the container's create is refused; the sandbox's hook just logs the conflict.
         let bundle = node.sandbox_bundle(OTHER_POD).write();
-        let told = explain(&node, &bundle);
-        assert_eq!(told["refusals"], json!([]));
-        let problem = told["volumes"][0]["problem"].clone();
+        let explained = explain(&node, &bundle);
+        assert_eq!(explained["refusals"], json!([]));
+        let problem = explained["volumes"][0]["problem"].clone();
         let sandbox = node.run(&bundle);
         let app = node.app_bundle(&sandbox).bind(&two, "/data", &[]).write();
-        let (told, sentence) = assert_refused(&node, &app);
-        assert_eq!(problem, sentence, "{told:#}");
+        let (explained, sentence) = assert_refused(&node, &app);
+        assert_eq!(problem, sentence, "{explained:#}");
         assert!(sentence.contains("(ReadWriteOncePod) allows one pod"), "{sentence}");
 
         let options = node.stage("pod-c", "pv-2", &device, &["--option", "errors=remount-ro"]);
@@ -173,7 +176,7 @@ on_each_delegate! {
         assert!(sentence.contains("uses the same data through device"), "{sentence}");
     }
 
-    fn a_kubelets_bind_of_nothing(delegate: Delegate) {
+    fn a_bind_mount_of_a_removed_directory_is_reported(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let subpath = SubPath {
             pod_uid: POD,
@@ -185,6 +188,6 @@ on_each_delegate! {
         let bind = subpath.bind(&volume.handler().kubelet_dir());
         fs::remove_dir(volume.target.join("db")).unwrap();
         let bundle = volume.node.app_bundle(&sandbox).bind(&bind, "/data", &[]);
-        let _ = refuses(&volume, bundle, "which has been removed since");
+        let _ = assert_refused_with(&volume, bundle, "which has been removed since");
     }
 }

@@ -1,4 +1,4 @@
-//! Bundles that an earlier create has rewritten, be it that their container lives.
+//! Bundles whose config an earlier create has rewritten, also while their container runs.
 
 use std::fs;
 
@@ -9,32 +9,32 @@ use serde_json::{Value, json};
 
 use crate::scene::{assert_created, assert_refused, explain};
 
-/// The difference isn't the same: arrays that were made stay, empty.
-const TOLD: [&str; 5] = ["role", "mounts", "plan", "refusals", "rewrite"];
+/// The keys that are the same for a rewritten config. `diff` is not, because empty arrays that the rewrite added stay.
+const SAME_KEYS: [&str; 5] = ["role", "mounts", "plan", "refusals", "rewrite"];
 
 on_each_delegate! {
-    fn a_live_containers_bundle_is_explained_as_it_was(delegate: Delegate) {
+    fn a_running_containers_bundle_is_explained_as_before(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.sandbox_bundle(POD).write();
         let (before, sandbox) = assert_created(&volume, &bundle);
-        let told = explain(&volume, &bundle);
-        assert_eq!((&before["rewritten"], &told["rewritten"]), (&json!(false), &json!(true)));
-        for key in TOLD {
-            assert_eq!(told[key], before[key], "{key}");
+        let explained = explain(&volume, &bundle);
+        assert_eq!((&before["rewritten"], &explained["rewritten"]), (&json!(false), &json!(true)));
+        for key in SAME_KEYS {
+            assert_eq!(explained[key], before[key], "{key}");
         }
         let bundle = volume.app_bundle(&sandbox).write();
         let (before, app) = assert_created(&volume, &bundle);
-        let told = explain(&volume, &bundle);
-        assert_eq!(told["rewritten"], true);
-        for key in TOLD {
-            assert_eq!(told[key], before[key], "{key}");
+        let explained = explain(&volume, &bundle);
+        assert_eq!(explained["rewritten"], true);
+        for key in SAME_KEYS {
+            assert_eq!(explained[key], before[key], "{key}");
         }
         app.end();
-        let told = explain(&volume, &bundle);
-        assert_eq!((&told["rewritten"], &told["refusals"]), (&json!(true), &json!([])));
+        let explained = explain(&volume, &bundle);
+        assert_eq!((&explained["rewritten"], &explained["refusals"]), (&json!(true), &json!([])));
     }
 
-    fn one_whose_volume_is_gone_is_brought_back(delegate: Delegate) {
+    fn a_bundle_whose_volume_is_unstaged_is_restored(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -44,15 +44,15 @@ on_each_delegate! {
         app.end();
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
-        let told = explain(&node, &bundle);
-        assert_eq!((&told["refusals"], &told["plan"]), (&json!([]), &json!({"kind": "pass-on"})));
+        let explained = explain(&node, &bundle);
+        assert_eq!((&explained["refusals"], &explained["plan"]), (&json!([]), &json!({"kind": "pass-on"})));
         let back = format!("\n+      \"source\": {target:?},");
-        assert!(told["diff"].as_str().unwrap().contains(&back), "{told:#}");
+        assert!(explained["diff"].as_str().unwrap().contains(&back), "{explained:#}");
         let _again = node.run(&bundle);
         assert_eq!(without_empty(&bundle.config_bytes()), without_empty(&original));
     }
 
-    fn one_without_its_record_is_refused(delegate: Delegate) {
+    fn a_rewritten_bundle_without_its_record_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let (_, app) = assert_created(&volume, &bundle);
@@ -62,8 +62,8 @@ on_each_delegate! {
         }
         let _ = fs::remove_file(bundle.path().join("init.pid"));
         let _ = fs::remove_file(bundle.path().join("log.json"));
-        let (told, sentence) = assert_refused(&volume, &bundle);
+        let (explained, sentence) = assert_refused(&volume, &bundle);
         assert!(sentence.contains("but the record of that create is missing"), "{sentence}");
-        assert_eq!((&told["rewritten"], &told["plan"]), (&json!(true), &Value::Null));
+        assert_eq!((&explained["rewritten"], &explained["plan"]), (&json!(true), &Value::Null));
     }
 }

@@ -1,4 +1,4 @@
-//! An explanation, and the create that it is held against.
+//! Compares explanations with the creates that follow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,60 +10,67 @@ use serde_json::Value;
 
 pub(crate) const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 
-/// What `explain` says of a written bundle; nothing changes by it.
+/// Explains a written bundle, and asserts that nothing changes.
 #[track_caller]
 pub(crate) fn explain(node: &Node, bundle: &Bundle) -> Value {
-    let before = all(node, bundle);
+    let before = state(node, bundle);
     let run = node
         .handler()
         .crust(&["explain", utf8(bundle.path()), "--json"]);
-    assert_eq!(all(node, bundle), before, "it has changed something: {run}");
-    answer(run)
+    assert_eq!(
+        state(node, bundle),
+        before,
+        "explain changed something: {run}"
+    );
+    parse(run)
 }
 
-/// The one object of an explanation.
+/// Asserts success, and parses the JSON object on standard output.
 #[track_caller]
-pub(crate) fn answer(run: Run) -> Value {
+pub(crate) fn parse(run: Run) -> Value {
     let run = run.success();
     assert_eq!(run.stderr, "", "{run}");
     let lines = run.stdout.lines().count();
-    assert_eq!(lines, 1, "one object: {run}");
+    assert_eq!(lines, 1, "not one line: {run}");
     serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
 }
 
-/// All that a create would change: records, the bundle, mounts.
-fn all(node: &Node, bundle: &Bundle) -> (Vec<Option<Snapshot>>, Vec<PathBuf>) {
+/// Returns everything that a create would change: records, the bundle, and mounts.
+fn state(node: &Node, bundle: &Bundle) -> (Vec<Option<Snapshot>>, Vec<PathBuf>) {
     let handler = node.handler();
     let trees = [&handler.crust_root(), &handler.state_dir(), bundle.path()];
     let trees = trees.map(|path| fs::exists(path).unwrap().then(|| Snapshot::take(path)));
     (trees.into(), host::mounts_below(node.dir().path()))
 }
 
-/// A create that is refused with the first of the sentences that were told.
+/// Explains and creates a bundle, and asserts that the create is refused with the first refusal of the explanation.
 #[track_caller]
 pub(crate) fn assert_refused(node: &Node, bundle: &Bundle) -> (Value, String) {
-    let told = explain(node, bundle);
+    let explained = explain(node, bundle);
     let sentence = refusal::create_refused(node, bundle).message();
-    assert_eq!(told["refusals"][0], sentence, "{told:#}");
-    (told, sentence)
+    assert_eq!(explained["refusals"][0], sentence, "{explained:#}");
+    (explained, sentence)
 }
 
-/// A create that makes of the config what was told, and records it so.
+/// Explains and creates a bundle, and asserts that the recorded rewrite is the explained one.
 #[track_caller]
 pub(crate) fn assert_created(node: &Node, bundle: &Bundle) -> (Value, Container) {
-    let told = explain(node, bundle);
-    assert_eq!(told["refusals"], Value::Array(vec![]), "{told:#}");
+    let explained = explain(node, bundle);
+    assert_eq!(explained["refusals"], Value::Array(vec![]), "{explained:#}");
     let container = node.run(bundle);
     let record = record(node, &bundle.config_path());
     for key in ["sources", "added", "removed"] {
         let recorded = record.get(key).cloned();
         let recorded = recorded.unwrap_or_else(|| Value::Array(vec![]));
-        assert_eq!(told["rewrite"][key], recorded, "{key} of {told:#}");
+        assert_eq!(
+            explained["rewrite"][key], recorded,
+            "{key} of {explained:#}"
+        );
     }
-    (told, container)
+    (explained, container)
 }
 
-/// The record of a bundle.
+/// Returns the record of a bundle.
 #[track_caller]
 fn record(node: &Node, config: &Path) -> Value {
     let config = config.canonicalize().unwrap();
@@ -74,12 +81,12 @@ fn record(node: &Node, config: &Path) -> Value {
     found.expect("a record of the bundle")
 }
 
-/// What was told of the mount at a destination.
+/// Returns the explanation of the mount at a destination.
 #[track_caller]
-pub(crate) fn mount<'a>(told: &'a Value, destination: &str) -> &'a Value {
-    let mounts = told["mounts"].as_array().expect("mounts");
+pub(crate) fn mount<'a>(explained: &'a Value, destination: &str) -> &'a Value {
+    let mounts = explained["mounts"].as_array().expect("mounts");
     let found = mounts
         .iter()
         .find(|mount| mount["destination"] == destination);
-    found.unwrap_or_else(|| panic!("no mount at {destination} in {told:#}"))
+    found.unwrap_or_else(|| panic!("no mount at {destination} in {explained:#}"))
 }

@@ -1,4 +1,4 @@
-//! What a walk may cost for each file, in system calls: no clock is as steady. `make bench` has the times.
+//! Limits on the system calls of fsGroup's walk for each file. Calls are steadier than time; `make bench` measures time.
 
 use runcrust_tests::trace::{calls, traced};
 use runcrust_tests::tree::create_entries;
@@ -7,30 +7,30 @@ use runcrust_tests::{Bundle, Delegate, LoopDevice, Node};
 
 use crate::scene::ALWAYS;
 
-/// To look at it, and to give it group and mode.
+/// Calls to check a file, and to set its group and mode.
 const CHANGE: usize = 6;
-/// To look at it.
+/// Calls to check a file.
 const NO_OP: usize = 2;
-/// The same of a directory with one file.
+/// The same for a directory with one file.
 const DIRECTORY: [usize; 2] = [16, 9];
-/// Where tables are asked, for all of them together.
+/// Calls for all files together if the inode tables are read.
 const ALL: usize = 100;
 
 const FEW: usize = 500;
 const MANY: usize = 1500;
 
-/// What a volume has many of.
+/// The kind of tree.
 #[derive(Debug, Clone, Copy)]
 enum Shape {
-    /// In one directory.
+    /// Many files in one directory.
     Files,
-    /// In the root, each with a file.
+    /// Many directories with one file each.
     Directories,
 }
 
-/// So many calls the creates of a container on a volume with so many take: the first changes each of them, the
-/// second none.
-fn creates(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
+/// Returns the numbers of calls of two creates with a volume of `count` files or directories: the first create changes all
+/// of them, and the second none.
+fn count_calls(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
     let node = Node::new(Delegate::Crun);
     let device = LoopDevice::formatted(node.dir(), fstype, if fstype == "xfs" { 300 } else { 64 });
     with_mounted(device.path(), |root| match shape {
@@ -42,7 +42,7 @@ fn creates(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
         let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
         let container = node.container(&bundle.write());
         let file = node.dir().join("strace");
-        // With its threads, and without the delegate that it becomes.
+        // Includes runcrust's threads, but not the delegate.
         let traced = traced(&container.create_command(), &["-b", "execve"], &file);
         let _ = container.create_with(traced).success();
         let _ = container.delete_force().success();
@@ -51,26 +51,26 @@ fn creates(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
     })
 }
 
-/// How many more the creates take with many than with few.
-fn more(fstype: &'static str, shape: Shape) -> [usize; 2] {
-    let [few, many] = [FEW, MANY].map(|count| creates(fstype, shape, count));
+/// Returns how many more calls the two creates make with many files than with few.
+fn additional_calls(fstype: &'static str, shape: Shape) -> [usize; 2] {
+    let [few, many] = [FEW, MANY].map(|count| count_calls(fstype, shape, count));
     [0, 1].map(|at| many[at].saturating_sub(few[at]))
 }
 
-fn each(more: usize) -> usize {
-    more.div_ceil(MANY - FEW)
+fn per_file(additional: usize) -> usize {
+    additional.div_ceil(MANY - FEW)
 }
 
 #[test]
-fn a_file_costs_a_few_calls_and_one_that_is_right_a_look() {
-    // Of an ext3 the tables aren't asked.
-    let each = more("ext3", Shape::Files).map(each);
+fn calls_for_a_file_are_limited() {
+    // The inode tables of an ext3 are not read.
+    let each = additional_calls("ext3", Shape::Files).map(per_file);
     assert!(each[0] <= CHANGE && each[1] <= NO_OP, "{each:?}");
 }
 
 #[test]
-fn a_directory_costs_its_opening_and_its_list() {
-    let each = more("ext3", Shape::Directories).map(each);
+fn calls_for_a_directory_are_limited() {
+    let each = additional_calls("ext3", Shape::Directories).map(per_file);
     assert!(
         each[0] <= DIRECTORY[0] && each[1] <= DIRECTORY[1],
         "{each:?}"
@@ -78,18 +78,18 @@ fn a_directory_costs_its_opening_and_its_list() {
 }
 
 #[test]
-fn where_tables_are_asked_what_is_right_costs_nothing() {
+fn reading_inode_tables_costs_no_calls_for_each_file() {
     for (fstype, shape) in [
         ("ext4", Shape::Files),
         ("ext4", Shape::Directories),
         ("xfs", Shape::Files),
     ] {
-        let [change, no_op] = more(fstype, shape);
+        let [change, no_op] = additional_calls(fstype, shape);
         let most = match shape {
             Shape::Files => CHANGE,
             Shape::Directories => DIRECTORY[0],
         };
-        assert!(each(change) <= most, "{fstype}, {shape:?}: {change}");
+        assert!(per_file(change) <= most, "{fstype}, {shape:?}: {change}");
         assert!(no_op < ALL, "{fstype}, {shape:?}: {no_op}");
     }
 }

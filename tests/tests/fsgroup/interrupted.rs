@@ -1,4 +1,4 @@
-//! A walk that is killed in its middle is finished by the next create.
+//! A killed walk is completed by the next create.
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::WAIT_TIMEOUT;
@@ -8,13 +8,13 @@ use runcrust_tests::{Container, Delegate, Node, POD, on_each_delegate, on_each_f
 
 use crate::scene::{GROUP, ON_ROOT_MISMATCH, Scene, snapshot};
 
-/// After so many changes of a mode the walk is killed: only the walk makes so many.
+/// The number of mode changes after which the walk is killed. Nothing but the walk makes so many.
 const CHANGED: usize = 50;
-/// Which of them depends on the kernel.
+/// The calls that change a mode; which of them is used depends on the kernel.
 const CALLS: [&str; 2] = ["fchmodat", "fchmodat2"];
 
 impl Scene {
-    /// So far the walk got: the root isn't the group's yet, and some entries are.
+    /// Asserts that the root does not have the group yet, but some files have.
     #[track_caller]
     fn assert_half_done(&self) {
         self.device.wait_until_free(WAIT_TIMEOUT);
@@ -27,7 +27,7 @@ impl Scene {
         assert!(changed.count() > 0);
     }
 
-    /// What a walk that nobody kills makes of it, but for setuid and setgid: other threads may have been
+    /// Asserts the result of a walk that was not killed, except for setuid and setgid: a thread may have been killed
     /// between a chown and a chmod (docs/limitations.md).
     #[track_caller]
     fn assert_finished(&self, expected: Snapshot) {
@@ -38,8 +38,8 @@ impl Scene {
     }
 }
 
-/// By the program that walks.
-fn create_is_killed(container: &Container, program: &str) {
+/// Kills a create in the middle of the walk, which this program makes.
+fn kill_create(container: &Container, program: &str) {
     let wanted = CALLS.map(|call| Step::new(program, call, CHANGED));
     let create = container.create_command();
     let ended = steps::kill_when(
@@ -50,7 +50,7 @@ fn create_is_killed(container: &Container, program: &str) {
     assert!(ended.killed && !ended.success, "{ended:?}");
 }
 
-fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
+fn kill_sandbox_hook(fstype: &'static str, delegate: Delegate) {
     let scene = Scene::on(fstype, Node::new(delegate));
     let expected = scene.expected(GROUP, Policy::OnRootMismatch);
     let target = scene
@@ -59,7 +59,7 @@ fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
     let killed = scene
         .node
         .container(&scene.node.sandbox_bundle(POD).write());
-    create_is_killed(&killed, "crust-mount-hook sandbox");
+    kill_create(&killed, "crust-mount-hook sandbox");
     drop(killed);
     scene.assert_half_done();
 
@@ -69,7 +69,7 @@ fn in_the_sandboxs_hook(fstype: &'static str, delegate: Delegate) {
     scene.assert_finished(expected);
 }
 
-fn in_an_apps_create(fstype: &'static str, delegate: Delegate) {
+fn kill_apps_create(fstype: &'static str, delegate: Delegate) {
     let scene = Scene::on(fstype, Node::with(delegate, "sandbox = \"always\""));
     let expected = scene.expected(GROUP, Policy::OnRootMismatch);
     let sandbox = scene.node.sandbox(POD);
@@ -80,10 +80,10 @@ fn in_an_apps_create(fstype: &'static str, delegate: Delegate) {
     let app = scene
         .node
         .container(&bundle.bind(&target, "/data", &[]).write());
-    create_is_killed(&app, "runcrust");
+    kill_create(&app, "runcrust");
     scene.assert_half_done();
 
-    // The same bundle again, as a retry of the runtime's caller would.
+    // The same bundle again, as in a retry by the caller.
     let _ = app.create().success();
     let _ = app.start().success();
     end([app, sandbox]);
@@ -91,21 +91,21 @@ fn in_an_apps_create(fstype: &'static str, delegate: Delegate) {
 }
 
 on_each_delegate! {
-    fn in_an_ext4_by_the_sandboxs_hook(delegate: Delegate) {
-        in_the_sandboxs_hook("ext4", delegate);
+    fn a_walk_killed_in_the_sandboxs_hook_is_completed(delegate: Delegate) {
+        kill_sandbox_hook("ext4", delegate);
     }
 
-    fn in_an_ext4_by_an_apps_create(delegate: Delegate) {
-        in_an_apps_create("ext4", delegate);
+    fn a_walk_killed_in_an_apps_create_is_completed(delegate: Delegate) {
+        kill_apps_create("ext4", delegate);
     }
 }
 
 on_each_file_system! {
-    fn by_the_sandboxs_hook(delegate: Delegate, fstype: &'static str) {
-        in_the_sandboxs_hook(fstype, delegate);
+    fn a_walk_killed_in_the_hook_is_completed_on(delegate: Delegate, fstype: &'static str) {
+        kill_sandbox_hook(fstype, delegate);
     }
 
-    fn by_an_apps_create(delegate: Delegate, fstype: &'static str) {
-        in_an_apps_create(fstype, delegate);
+    fn a_walk_killed_in_a_create_is_completed_on(delegate: Delegate, fstype: &'static str) {
+        kill_apps_create(fstype, delegate);
     }
 }

@@ -1,4 +1,4 @@
-//! A volume with so many entries that its walk has to tell how far it is.
+//! A volume with so many files that the walk logs its progress.
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::WAIT_TIMEOUT;
@@ -9,54 +9,54 @@ use runcrust_tests::{Node, StagedVolume, on_each_delegate};
 use crate::scene::{GROUP, ON_ROOT_MISMATCH};
 
 const DIRECTORIES: usize = 200;
-/// In each of them.
+/// The number of hard links in each directory, to [`FILES`] files.
 const NAMES: usize = 999;
 const FILES: usize = 10;
 
-/// What the log says of fsGroup, in its order.
-fn words(node: &Node) -> Vec<String> {
+/// Returns the lines of the log about fsGroup.
+fn fsgroup_lines(node: &Node) -> Vec<String> {
     let log = node.log();
     let lines = log.lines().filter(|line| line.contains("fsGroup"));
     lines.map(str::to_owned).collect()
 }
 
-/// How many a line of progress tells of.
-fn entries(line: &str) -> u64 {
-    let told = line.split_once("progress=").map(|(_, told)| told);
-    let number = told.and_then(|told| told.split(' ').next());
+/// Returns the number of files in a line about the progress.
+fn progress(line: &str) -> u64 {
+    let progress = line.split_once("progress=").map(|(_, rest)| rest);
+    let number = progress.and_then(|rest| rest.split(' ').next());
     number.and_then(|it| it.parse().ok()).expect("a number")
 }
 
 on_each_delegate! {
-    fn two_hundred_thousand_entries_are_walked_with_word_of_it(delegate: Delegate) {
+    fn the_walk_of_200_000_files_logs_its_progress(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = node.ext4();
         with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, NAMES, FILES));
         let volume = StagedVolume::of(node, device, &ON_ROOT_MISMATCH);
         let sandbox = volume.sandbox();
-        let log = words(&volume);
-        // The two that are due by count, a little later where several threads count; on a slow machine
-        // more by time. At the end there are the root and lost+found besides.
-        let progress = log
+        let log = fsgroup_lines(&volume);
+        // Two lines are due by number of files; several threads count, so they may come later. On a slow machine there are
+        // more lines, by time.
+        let lines = log
             .iter()
             .filter(|line| line.contains("fsGroup is being applied"));
-        let progress: Vec<_> = progress.collect();
-        let counts = progress.iter().map(|line| entries(line));
+        let lines: Vec<_> = lines.collect();
+        let counts = lines.iter().map(|line| progress(line));
         let counts: Vec<u64> = counts.collect();
         for due in [100_000, 200_000] {
-            let soon = due..due + 50_000;
-            assert!(counts.iter().any(|it| soon.contains(it)), "{due}: {log:?}");
+            let range = due..due + 50_000;
+            assert!(counts.iter().any(|it| range.contains(it)), "{due}: {log:?}");
         }
         assert!(counts.is_sorted(), "{log:?}");
         assert!(
-            progress
+            lines
                 .iter()
                 .all(|line| line.contains("volume=\"pv-1\" group=2000")),
             "{log:?}"
         );
-        let last = log.last().expect("a last word");
+        let last = log.last().expect("a last line");
         assert!(last.contains("fsGroup was applied"), "{log:?}");
-        // Each file once, whatever its names.
+        // Each file is changed once, whatever its number of names.
         let changed = DIRECTORIES * (1 + FILES) + 2;
         let outcome = format!("outcome=200002 entries checked, {changed} changed, in ");
         assert!(last.contains(&outcome), "{log:?}");
@@ -68,9 +68,9 @@ on_each_delegate! {
         end([app, sandbox]);
         volume.device.wait_until_free(WAIT_TIMEOUT);
 
-        // The next pod finds it done.
+        // The next pod's walk ends at the root.
         let sandbox = volume.sandbox();
-        let last = words(&volume).pop().expect("a last word");
+        let last = fsgroup_lines(&volume).pop().expect("a last line");
         assert!(last.contains("outcome=the root matches"), "{last}");
         end([sandbox]);
     }

@@ -1,4 +1,4 @@
-//! A generated volume, before and after a pod.
+//! A volume with generated files, before and after it was used by a pod.
 
 use std::fs::{self, Permissions};
 use std::io;
@@ -19,10 +19,10 @@ pub(crate) const ON_ROOT_MISMATCH: [&str; 4] = [
     "--fs-group-change-policy",
     "OnRootMismatch",
 ];
-/// Any number makes a tree; with this one every kind of entry is wrong and right somewhere.
+/// Any seed makes a tree. With this one each kind of file exists with and without the right group and mode.
 const SEED: u64 = 2857;
 
-/// A generated volume and what its links lead to.
+/// A volume with generated files, and the files outside of it that its links lead to.
 pub(crate) struct Scene {
     pub(crate) device: LoopDevice,
     pub(crate) before: Snapshot,
@@ -31,7 +31,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// On an ext4.
+    /// Returns a scene with an ext4.
     pub(crate) fn new(node: Node) -> Self {
         Self::on("ext4", node)
     }
@@ -51,19 +51,19 @@ impl Scene {
         }
     }
 
-    /// With more in it.
-    pub(crate) fn and(mut self, work: impl FnOnce(&Path) + Send) -> Self {
+    /// Adds data to the volume.
+    pub(crate) fn with_data(mut self, work: impl FnOnce(&Path) + Send) -> Self {
         with_mounted(self.device.path(), work);
         self.before = snapshot(&self.device);
         self
     }
 
-    /// With another root.
+    /// Sets group and mode of the volume's root.
     pub(crate) fn with_root(self, gid: u32, mode: u32) -> Self {
-        self.and(|root| set(root, 0, gid, mode))
+        self.with_data(|root| set(root, 0, gid, mode))
     }
 
-    /// What the naive walker makes of a copy of the volume, as it is now.
+    /// Returns what the simple implementation makes of a copy of the volume.
     pub(crate) fn expected(&self, group: u32, policy: Policy) -> Snapshot {
         let copy = self.node.dir().join("copy.img");
         fs::copy(self.device.file(), &copy).expect("a copy of the device");
@@ -74,19 +74,19 @@ impl Scene {
         })
     }
 
-    /// A pod has the volume, from its staging to its unstaging. Returns what is there then.
+    /// Stages the volume, runs a pod with it, unstages it, and returns the files.
     #[track_caller]
     pub(crate) fn after_a_pod(&self, options: &[&str]) -> Snapshot {
         let target = self.node.stage(POD, "pv-1", &self.device, options);
         let bundle = self.node.sandbox_bundle(POD).write();
-        // A link that was followed in the sandbox would end in its rootfs.
+        // A link that is followed in the sandbox would change files of its rootfs.
         let inside = rootfs(&bundle);
         let sandbox = self.node.run(&bundle);
         let app = self.node.app(&sandbox, &target, "/data");
         assert_eq!(
             app.sh("test -p /data/special/fifo; echo $?"),
             "0",
-            "it is there"
+            "a file of the volume is missing"
         );
         app.end();
         sandbox.end();
@@ -100,7 +100,7 @@ impl Scene {
         snapshot(&self.device)
     }
 
-    /// A pod makes of the volume what the naive walker makes of it.
+    /// Asserts that a pod changes the same files in the same way as the simple implementation, and writes to no other.
     #[track_caller]
     pub(crate) fn assert_walked_as_by_kubelet(&self, group: u32, policy: Policy, options: &[&str]) {
         let expected = self.expected(group, policy).without_change_times();
@@ -109,22 +109,22 @@ impl Scene {
         assert_ne!(
             expected,
             self.before.clone().without_change_times(),
-            "there was something to do"
+            "the simple implementation changed nothing"
         );
-        let right = after.entries().filter(|(path, entry)| {
+        let unchanged = after.entries().filter(|(path, entry)| {
             let before = self.before.entry(path);
             (before.mode, before.gid) == (entry.mode, entry.gid)
         });
-        for (path, entry) in right {
+        for (path, entry) in unchanged {
             let before = self.before.entry(path);
             assert_eq!(
                 entry.changed, before.changed,
-                "{path:?} was right, and is written to"
+                "{path:?} was written to, although it was right"
             );
         }
     }
 
-    /// A pod leaves the volume as it is, to the change times of all inodes.
+    /// Asserts that a pod changes nothing, including the change times of all inodes.
     #[track_caller]
     pub(crate) fn assert_untouched(&self, options: &[&str]) {
         self.after_a_pod(options).assert_is(&self.before);
@@ -135,7 +135,7 @@ pub(crate) fn snapshot(device: &LoopDevice) -> Snapshot {
     with_mounted(device.path(), Snapshot::take)
 }
 
-/// The parts of a rootfs where no runtime makes a mountpoint.
+/// Returns the parts of a rootfs in which no runtime creates mountpoints.
 fn rootfs(bundle: &Bundle) -> [Snapshot; 3] {
     ["bin", "etc/passwd", "etc/group"].map(|part| Snapshot::take(&bundle.rootfs().join(part)))
 }

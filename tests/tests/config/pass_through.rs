@@ -1,19 +1,19 @@
-//! A config without a volume is the delegate's own business, however odd it is.
+//! A config without a volume is passed through, however unusual it is.
 
 use runcrust_tests::{Bundle, Delegate, Node, POD, Runtime, on_each_delegate};
 
 use crate::with_members;
 
-/// What a runtime makes of a config: what the container shows, or the runtime's own words.
+/// Creates and starts a container, and returns the mounts that it shows, or the runtime's error.
 fn outcome(runtime: &Runtime, bundle: Bundle, text: &[u8]) -> Result<String, String> {
     let id = bundle.id().to_owned();
     let bundle = bundle.write_bytes(text);
     let container = runcrust_tests::Container::new(runtime, &bundle);
     let created = container.create();
-    assert!(bundle.config_bytes() == text, "the config is as it was");
+    assert!(bundle.config_bytes() == text, "the config was changed");
     if !created.status.success() {
-        let said = container.last_log_error().unwrap_or_default();
-        return Err(said.replace(&id, "<id>"));
+        let error = container.last_log_error().unwrap_or_default();
+        return Err(error.replace(&id, "<id>"));
     }
     let started = container.start();
     if !started.status.success() {
@@ -22,13 +22,13 @@ fn outcome(runtime: &Runtime, bundle: Bundle, text: &[u8]) -> Result<String, Str
             .unwrap_or_default()
             .replace(&id, "<id>"));
     }
-    // Without mounts there is no /proc, and crun executes nothing.
-    let look = "cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe";
-    let run = container.exec(&["/bin/sh", "-c", look]);
+    // Without mounts there is no /proc, and crun fails to exec.
+    let script = "cut -d' ' -f2 /proc/mounts | sort; ls /data /proc/1/exe";
+    let run = container.exec(&["/bin/sh", "-c", script]);
     Ok(format!("{}: {}", run.status, run.stdout))
 }
 
-/// Stands for a byte that isn't UTF-8.
+/// A placeholder for a byte that is not UTF-8.
 const ODD: char = '\u{7f}';
 
 fn bytes(text: &str) -> Vec<u8> {
@@ -38,7 +38,7 @@ fn bytes(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// That runcrust makes no difference. What comes of it.
+/// Asserts that the outcome is the same with and without runcrust, and returns it.
 #[track_caller]
 fn assert_passes(node: &Node, members: &str) -> Result<String, String> {
     let delegate = node.handler().delegate();
@@ -51,20 +51,20 @@ fn assert_passes(node: &Node, members: &str) -> Result<String, String> {
     bare
 }
 
-/// A node where volumes are staged, but none of these.
+/// Returns a node on which another volume is staged.
 fn node(delegate: Delegate) -> Node {
     let (node, device) = Node::with_ext4(delegate);
     node.stage(POD, "pv-1", &device, &[]);
     node
 }
 
-/// The mounts of a plain bundle, as they are written.
+/// Returns the mounts of a plain bundle as JSON.
 fn mounts(node: &Node) -> String {
     Bundle::plain(node.dir()).spec()["mounts"].to_string()
 }
 
 on_each_delegate! {
-    fn keys_that_stand_twice_pass(delegate: Delegate) {
+    fn duplicate_keys_are_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let (mounts, host) = (mounts(&node), node.dir().subdir("host"));
         let more = format!(
@@ -81,7 +81,7 @@ on_each_delegate! {
         }
     }
 
-    fn keys_in_another_case_pass(delegate: Delegate) {
+    fn keys_in_another_case_are_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);
         let only = assert_passes(&node, &format!(r#""Mounts":{mounts}"#));
@@ -95,11 +95,11 @@ on_each_delegate! {
         }
     }
 
-    /// crun takes several of them.
-    fn values_of_other_types_pass(delegate: Delegate) {
+    /// crun accepts several of them.
+    fn values_of_other_types_are_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);
-        let and = |mount: &str| format!(r#""mounts":{},{mount}]"#, &mounts[..mounts.len() - 1]);
+        let with_mount = |mount: &str| format!(r#""mounts":{},{mount}]"#, &mounts[..mounts.len() - 1]);
         for members in [
             r#""mounts":{}"#.to_owned(),
             r#""mounts":7"#.to_owned(),
@@ -107,15 +107,15 @@ on_each_delegate! {
             format!(r#""mounts":{mounts},"annotations":{{"a":null}}"#),
             format!(r#""mounts":{mounts},"hooks":[]"#),
             format!(r#""mounts":{mounts},"hooks":{{"createContainer":"x","createRuntime":{{}}}}"#),
-            and("null"),
-            and(r#"{"destination":"/data","type":"tmpfs","source":7}"#),
-            and(r#"{"destination":"/data","type":"tmpfs","source":"t","options":["rw",null]}"#),
+            with_mount("null"),
+            with_mount(r#"{"destination":"/data","type":"tmpfs","source":7}"#),
+            with_mount(r#"{"destination":"/data","type":"tmpfs","source":"t","options":["rw",null]}"#),
         ] {
             let _ = assert_passes(&node, &members);
         }
     }
 
-    fn what_is_no_unicode_passes_where_it_is_no_source(delegate: Delegate) {
+    fn invalid_unicode_outside_of_sources_is_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);
         for members in [
@@ -126,8 +126,8 @@ on_each_delegate! {
         }
     }
 
-    /// As deep as the delegate goes: Go to 10,000.
-    fn depth_passes(delegate: Delegate) {
+    /// Up to the depth that the delegate accepts; Go's is 10,000.
+    fn deep_nesting_is_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);
         let depth = match delegate {
@@ -141,7 +141,7 @@ on_each_delegate! {
                 r#"{},{{"destination":"/data","type":"tmpfs","source":"t","x":{deep}}}]"#,
                 &mounts[..mounts.len() - 1]
             );
-            // Below the document, the mounts and the mount there are three levels fewer.
+            // The document, the list of mounts and the mount are three levels more.
             let members = format!(r#""x":{deep},"mounts":{mount},"hooks":{{"x":{deep},"createContainer":[]}}"#);
             let passed = assert_passes(&node, &members);
             assert!(passed.is_ok(), "{passed:?}");

@@ -1,4 +1,4 @@
-//! It does nothing: makes no file and no directory, takes no lock, mounts nothing.
+//! `explain` creates no file or directory, takes no lock, and mounts nothing.
 
 use std::fs;
 use std::process::Command;
@@ -9,13 +9,13 @@ use runcrust_tests::{Bundle, Node, POD, Run, StagedVolume, on_each_delegate};
 
 use crate::scene::explain;
 
-/// The lines of a trace that tell of a change.
+/// Returns the lines of a trace that show a change.
 fn changes(trace: &str) -> Vec<&str> {
     let is_harmless = |line: &&str| {
         let call = line.split_once('(').map_or("", |(call, _)| call);
         let opens = matches!(call, "open" | "openat" | "openat2");
         let writes = ["O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_EXCL"];
-        // A process of its own asks loop devices for their files, which may hang.
+        // A child process probes loop devices for their backing files, because that may hang.
         let asks = ["LOOP_GET_STATUS64", "clone(child_stack=NULL, flags=0)"];
         line.starts_with("+++")
             || asks.iter().any(|word| line.contains(word))
@@ -29,7 +29,7 @@ fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
     let file = node.dir().join("strace");
     let mut strace = Command::new("strace");
     let changing = names(&[CallKind::Open, CallKind::Object, CallKind::Request]);
-    // Not every version of strace has all of them.
+    // `?` because not every version of strace knows all of the calls.
     let traced: Vec<String> = changing
         .chain(["connect", "setrlimit", "socket"])
         .map(|call| format!("?{call}"))
@@ -46,29 +46,32 @@ fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
     strace.arg(node.handler().path());
     let run = Run::of(strace.args(["crust", "explain", utf8(bundle.path())])).success();
     let trace = fs::read_to_string(&file).unwrap();
-    // With -f each line begins with a process.
+    // With -f each line begins with a pid.
     let lines = trace.lines().map(|line| {
         line.split_once(' ')
             .map_or(line, |(_, call)| call.trim_start())
     });
     let trace = lines.collect::<Vec<_>>().join("\n");
-    assert!(trace.contains("config.json"), "it was traced: {trace}");
+    assert!(
+        trace.contains("config.json"),
+        "the trace is incomplete: {trace}"
+    );
     assert_eq!(changes(&trace), <[&str; 0]>::default(), "{run}");
 }
 
 on_each_delegate! {
-    fn on_a_node_that_knows_of_nothing(delegate: Delegate) {
+    fn explain_changes_nothing_on_an_empty_node(delegate: Delegate) {
         let node = Node::logging(delegate);
         let bundle = Bundle::plain(node.dir()).bind("/etc", "/data", &["rbind", "ro"]).write();
         assert_changes_nothing(&node, &bundle);
         let _ = explain(&node, &bundle);
         let handler = node.handler();
         for path in [handler.crust_root(), handler.state_dir(), node.log_path()] {
-            assert!(!path.exists(), "{} was made", path.display());
+            assert!(!path.exists(), "{} was created", path.display());
         }
     }
 
-    fn of_a_pod_with_a_volume(delegate: Delegate) {
+    fn explaining_a_pod_with_a_volume_changes_nothing(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "2000"]);
         let bundle = volume.sandbox_bundle(POD).write();
         assert_changes_nothing(&volume, &bundle);
@@ -82,7 +85,7 @@ on_each_delegate! {
 }
 
 #[test]
-fn a_change_would_be_seen() {
+fn the_check_detects_changes() {
     let opens = "openat(AT_FDCWD, \"/x\", O_RDONLY|O_CLOEXEC) = 3";
     let makes = "openat(AT_FDCWD, \"/x\", O_WRONLY|O_CREAT, 0600) = 3";
     let trace = format!("{opens}\nmkdir(\"/x\", 0700) = 0\n{makes}\n+++ exited with 0 +++");

@@ -1,5 +1,5 @@
-//! Keys that stand twice, in another case, or with a NUL in them: delegates read them in different
-//! ways, and no container may be given the host's empty directory in a volume's place by one of them.
+//! Keys that are duplicate, in another case, or contain a NUL. Delegates parse them differently, and none of them may give
+//! a container the host's empty directory instead of a volume.
 
 use std::fs;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::{Lists, Scene, data, with_members};
 
-/// Refused, with a sentence that names the volume and these.
+/// Asserts that the create is refused, with an error that names the volume and contains `named`.
 #[track_caller]
 fn assert_refused(scene: &Scene, bundle: &Bundle, named: &[&str]) {
     let refused = refusal::create_refused(&scene.node, bundle);
@@ -22,8 +22,8 @@ fn assert_refused(scene: &Scene, bundle: &Bundle, named: &[&str]) {
 }
 
 on_each_delegate! {
-    /// runc would take the last list by itself, and crun of then the first.
-    fn of_two_lists_of_mounts_the_last_counts(delegate: Delegate) {
+    /// By itself runc uses the last list, and older versions of crun the first.
+    fn the_last_of_two_lists_of_mounts_counts(delegate: Delegate) {
         let scene = Scene::on(Node::with(delegate, "unstaged = \"pass\""));
         let bundle = scene.app(|lists| {
             format!(r#""mounts":{},"mo\u0075nts" :{}"#, lists.host(), lists.volume())
@@ -44,10 +44,10 @@ on_each_delegate! {
         assert_eq!(without_empty(&now), without_empty(&text));
         let now = String::from_utf8(now).unwrap();
         assert!(now.contains(r#""mo\u0075nts" :["#) && now.contains(r#""mounts":["#), "{now}");
-        assert!(!now.contains("x-runcrust"), "what was taken from other readers is back: {now}");
+        assert!(!now.contains("x-runcrust"), "the restored config has renamed keys: {now}");
     }
 
-    fn a_volume_that_only_the_first_list_has_is_one_of_crun_s(delegate: Delegate) {
+    fn a_volume_in_the_first_list_only_is_refused_for_crun(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let bundle = scene.app(|lists| {
             format!(r#""mounts":{},"mounts":{}"#, lists.volume(), lists.host())
@@ -69,23 +69,23 @@ on_each_delegate! {
         let _ = refused.containing(&["config.json: mounts is a number"]).message();
     }
 
-    /// Go decodes the second list into the elements of the first.
+    /// Go decodes the second list into the elements of the first one.
     fn a_mount_that_go_completes_from_an_earlier_list_is_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let bundle = scene.app(|lists| {
             let bare = r#"{"destination":"/data","type":"bind","options":["rbind"]}"#;
-            format!(r#""mounts":{},"mounts":{}"#, lists.volume(), lists.and(bare))
+            format!(r#""mounts":{},"mounts":{}"#, lists.volume(), lists.with_mount(bare))
         });
         assert_refused(&scene, &bundle, &["twice"]);
     }
 
-    fn of_two_sources_the_last_counts(delegate: Delegate) {
+    fn the_last_of_two_sources_counts(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let both = |first: &str, last: &str| data(&format!(r#"{first},"source":{last},"source":null"#));
         let mounts = |lists: &Lists, volume_first: bool| {
             let (target, host) = (json!(lists.target).to_string(), json!(lists.host).to_string());
             let mount = if volume_first { both(&target, &host) } else { both(&host, &target) };
-            format!(r#""mounts":{}"#, lists.and(&mount))
+            format!(r#""mounts":{}"#, lists.with_mount(&mount))
         };
         let bundle = scene.app(|lists| mounts(lists, false));
         let _app = scene.assert_sees(&bundle, "of-the-volume");
@@ -93,8 +93,8 @@ on_each_delegate! {
         assert_refused(&scene, &bundle, &["twice"]);
     }
 
-    /// Go makes one object of two, others don't.
-    fn two_objects_under_one_key_are_refused_with_a_volume(delegate: Delegate) {
+    /// Go merges the two objects; other parsers do not.
+    fn duplicate_objects_are_refused_with_a_volume(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for (key, member) in [
             ("linux", r#""linux":{"devices":[]}"#),
@@ -108,7 +108,7 @@ on_each_delegate! {
         let _app = scene.assert_sees(&bundle, "of-the-volume");
     }
 
-    fn a_key_in_another_case_that_names_a_volume_is_refused(delegate: Delegate) {
+    fn a_volume_under_a_key_in_another_case_is_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for (key, members) in [
             ("Mounts", &|lists: &Lists| format!(r#""mounts":{},"Mounts":{}"#, lists.host(), lists.volume())),
@@ -116,7 +116,7 @@ on_each_delegate! {
             ("SOURCE", &|lists: &Lists| {
                 let host = json!(lists.host).to_string();
                 let mount = data(&format!("{host},\"SOURCE\":{}", json!(lists.target)));
-                format!(r#""mounts":{}"#, lists.and(&mount))
+                format!(r#""mounts":{}"#, lists.with_mount(&mount))
             }),
             ("rootFS", &|lists: &Lists| format!(r#""mounts":{},"rootFS":1"#, lists.volume())),
             ("HOOKS", &|lists: &Lists| format!(r#""mounts":{},"HOOKS":null"#, lists.volume())),
@@ -130,12 +130,12 @@ on_each_delegate! {
         }
     }
 
-    /// In C a string ends there: crun would bind the volume's directory.
-    fn what_stands_behind_a_nul_hides_no_volume(delegate: Delegate) {
+    /// In C a string ends at the NUL, so crun would bind-mount the volume's directory.
+    fn a_nul_hides_no_volume(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let source = scene.app(|lists| {
             let target = json!(format!("{}\0x", lists.target.display()));
-            format!(r#""mounts":{}"#, lists.and(&data(&target.to_string())))
+            format!(r#""mounts":{}"#, lists.with_mount(&data(&target.to_string())))
         });
         let list = scene.app(|lists| {
             format!(r#""mounts\u0000x":{},"mounts":{}"#, lists.volume(), lists.host())
@@ -143,11 +143,11 @@ on_each_delegate! {
         let key = scene.app(|lists| {
             let (target, host) = (json!(lists.target), json!(lists.host));
             let mount = data(&host.to_string()).replacen('{', &format!("{{\"source\\u0000\":{target},"), 1);
-            format!(r#""mounts":{}"#, lists.and(&mount))
+            format!(r#""mounts":{}"#, lists.with_mount(&mount))
         });
         let destination = scene.app(|lists| {
             let mount = data(&json!(lists.target).to_string()).replace("/data", r"/data\u0000/x");
-            format!(r#""mounts":{}"#, lists.and(&mount))
+            format!(r#""mounts":{}"#, lists.with_mount(&mount))
         });
         for (bundle, named) in [
             (source, "source has a NUL"),
@@ -159,13 +159,13 @@ on_each_delegate! {
         }
     }
 
-    /// Go reads it, and each reader in another way.
-    fn what_is_no_utf8_is_refused_with_a_volume(delegate: Delegate) {
+    /// Go accepts it, and each parser reads it differently.
+    fn a_config_that_is_not_utf8_is_refused_with_a_volume(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for source in [json!(scene.target), json!(scene.host)] {
             let bundle = scene.app(|lists| {
                 let other = data("\"/odd\u{7f}\"").replace("/data", "/other");
-                format!(r#""mounts":{}"#, lists.and(&format!("{other},{}", data(&source.to_string()))))
+                format!(r#""mounts":{}"#, lists.with_mount(&format!("{other},{}", data(&source.to_string()))))
             });
             let text = bundle.config_bytes();
             let odd = text.into_iter().map(|byte| if byte == 0x7f { 0xff } else { byte });
@@ -175,7 +175,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_sandbox_s_config_has_one_reading_too(delegate: Delegate) {
+    fn a_sandboxs_ambiguous_config_is_treated_the_same(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.sandbox_bundle(POD);
         let mounts = bundle.spec()["mounts"].to_string();

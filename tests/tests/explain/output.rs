@@ -1,4 +1,4 @@
-//! The words for people, and what can't be explained.
+//! The text output, and bundles that cannot be explained.
 
 use std::fs;
 
@@ -6,9 +6,9 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Bundle, Delegate, Node, POD, Run, StagedVolume, on_each_delegate};
 use serde_json::Value;
 
-use crate::scene::answer;
+use crate::scene::parse;
 
-/// The code and the message of a failure.
+/// Asserts a failure, and returns the code and message of the error.
 #[track_caller]
 fn error(run: Run) -> (String, String) {
     let run = run.failure();
@@ -19,7 +19,7 @@ fn error(run: Run) -> (String, String) {
 }
 
 on_each_delegate! {
-    fn a_person_reads_what_would_happen(delegate: Delegate) {
+    fn the_text_output_shows_what_would_happen(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "2000"]);
         let sandbox = volume.sandbox();
         let lost = volume.node.target(POD, "pv-2");
@@ -27,10 +27,10 @@ on_each_delegate! {
             .app_bundle(&sandbox)
             .bind(volume.target.join("sub"), "/sub", &["rbind", "ro"])
             .write();
-        let words = |bundle: &Bundle| {
+        let explain = |bundle: &Bundle| {
             volume.handler().crust(&["explain", utf8(bundle.path())]).success().stdout
         };
-        let said = words(&bundle);
+        let text = explain(&bundle);
         let sandbox_id = sandbox.id();
         for expected in [
             format!("config  {}", bundle.config_path().display()),
@@ -47,18 +47,18 @@ on_each_delegate! {
                     bundle.spec()["mounts"].as_array().unwrap().len() - 2)),
             "\n+          \"publish\",\n".to_owned(),
         ] {
-            assert!(said.contains(&expected), "{expected:?} isn't in:\n{said}");
+            assert!(text.contains(&expected), "{expected:?} is missing in:\n{text}");
         }
-        assert!(!said.contains("refused"), "{said}");
+        assert!(!text.contains("refused"), "{text}");
         let refused = volume.node.app_bundle(&sandbox).bind(&lost, "/data", &[]).write();
-        let said = words(&refused);
+        let text = explain(&refused);
         let expected = "refused  mount /data: volume pv-2: nothing is staged for";
-        assert!(said.contains(expected), "{said}");
+        assert!(text.contains(expected), "{text}");
     }
 }
 
 #[test]
-fn a_bundle_is_a_directory_however_it_is_given() {
+fn a_bundle_can_be_given_by_any_path() {
     let node = Node::new(Delegate::Runc);
     let bundle = Bundle::plain(node.dir()).write();
     let explained = |directory: &std::path::Path, arguments: &[&str]| {
@@ -76,17 +76,17 @@ fn a_bundle_is_a_directory_however_it_is_given() {
         (bundle.path(), "."),
         (bundle.path(), "rootfs/.."),
     ] {
-        let told = answer(explained(directory, &[path, "--json"]));
-        assert_eq!(told["plan"]["kind"], "pass-on", "{told:#}");
+        let explanation = parse(explained(directory, &[path, "--json"]));
+        assert_eq!(explanation["plan"]["kind"], "pass-on", "{explanation:#}");
     }
-    // As create takes one: from the caller's directory.
+    // Like create, relative to the working directory.
     let other = node.dir().join("other.json");
     fs::rename(bundle.config_path(), &other).unwrap();
-    let told = answer(explained(
+    let explanation = parse(explained(
         node.dir().path(),
         &[utf8(bundle.path()), "--config", "other.json", "--json"],
     ));
-    assert_eq!(told["config"], "other.json");
+    assert_eq!(explanation["config"], "other.json");
 
     let missing = error(explained(parent, &[name]));
     assert_eq!(missing.0, "NOT_FOUND");
@@ -110,7 +110,7 @@ fn a_bundle_is_a_directory_however_it_is_given() {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read_explains_nothing() {
+fn an_invalid_configuration_is_an_error() {
     let node = Node::new(Delegate::Runc);
     let bundle = Bundle::plain(node.dir()).write();
     node.handler().reconfigure("no_such_key = 1");

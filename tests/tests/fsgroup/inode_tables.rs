@@ -1,4 +1,4 @@
-//! A pod whose volume's files are right already starts without a walk.
+//! A pod starts without a walk if the inode tables show that all files are right.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +15,7 @@ const DIRECTORIES: usize = 20;
 const FILES: usize = 50;
 const THIRD_POD: &str = "77777777-8888-7777-6666-555555555555";
 
-/// What the log says at last.
+/// Returns the outcome in the last line of the log about fsGroup.
 fn outcome(node: &Node) -> String {
     let log = node.log();
     let mut lines = log
@@ -44,7 +44,7 @@ on_each_delegate! {
                 let _ = node.unstage(&target).success();
                 (outcome(&node), file)
             };
-            // The root, and where there is one lost+found.
+            // And the root, and in an ext4 lost+found.
             let entries = DIRECTORIES * (1 + FILES) + own;
             let right = format!("{GROUP} 664");
 
@@ -54,13 +54,13 @@ on_each_delegate! {
             assert_eq!(file, right);
 
             let (outcome, file) = start(OTHER_POD);
-            let told = if fstype == "xfs" && host::kernel() < (6, 6) {
-                // It isn't asked there.
+            let expected = if fstype == "xfs" && host::kernel() < (6, 6) {
+                // There the inode tables are not read.
                 format!("{entries} entries checked, 0 changed, in ")
             } else {
                 format!("all {entries} inodes already have the group and mode, in ")
             };
-            assert!(outcome.starts_with(&told), "{fstype}: {outcome}");
+            assert!(outcome.starts_with(&expected), "{fstype}: {outcome}");
             assert_eq!(file, right);
 
             with_mounted(device.path(), |root| {
