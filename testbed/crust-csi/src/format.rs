@@ -1,12 +1,12 @@
-//! Prepares a volume's device for its mount: checks its file system, as kubelet's mounters do, and makes one where
-//! there is nothing at all.
+//! Prepares a volume's device for its mount. Checks the file system, as kubelet's mounters do, and makes one if the
+//! volume is empty.
 //!
-//! mkfs over data is the one mistake that can't be mended. So nothing counts as empty but what was read to be: blkid(8)
-//! finds nothing, and every byte is 0. Whatever can't be read or told is an error. And mkfs is never run on a volume at
-//! all: it writes to a new file beside an empty one's image, which replaces that one once the file system is whole. A
-//! half-made file system is never a volume's, and can be made anew without a question.
+//! mkfs over data is a mistake that can't be undone. So a volume only counts as empty if blkid(8) finds nothing and
+//! every byte is 0. Anything unreadable or unknown is an error. And mkfs never runs on a volume: it writes to a new
+//! file next to the empty image, which replaces the image when the file system is complete. An incomplete file system
+//! never becomes a volume, and can simply be made again.
 //!
-//! Calls take as long as the programs that they run: they belong in threads that may wait.
+//! Calls block as long as the programs that they run.
 
 mod blkid;
 mod contents;
@@ -33,31 +33,31 @@ pub(crate) use mkfs::Mkfs;
 
 use decide::RequiredStep;
 
-/// A volume's device, and what it is wanted for. Nobody else stages or publishes the volume meanwhile.
+/// A volume's device and its intended use. The caller must ensure that no other call stages or publishes the volume.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FormatRequest<'a> {
     /// The loop device.
     pub(crate) device: &'a Device,
-    /// The image that it shows.
+    /// The image that must be attached to the device.
     pub(crate) image: &'a Path,
-    /// The file system that it has to have.
+    /// The requested file system.
     pub(crate) fstype: Fstype,
-    /// Nothing is to be written.
+    /// Whether nothing may be written.
     pub(crate) read_only: bool,
 }
 
-/// The step that is needed before the volume can be mounted.
+/// The step that is required before the volume can be mounted.
 #[derive(Debug)]
 pub(crate) enum NextStep<'a> {
-    /// Nothing: it is mounted, or can only be read.
+    /// None: the volume is mounted already, or can't be written to.
     Nothing,
-    /// It holds what it should.
+    /// The volume has the requested file system, which has to be checked.
     Fsck(Fsck<'a>),
-    /// It is empty.
+    /// The volume is empty, and needs a file system.
     Mkfs(Mkfs<'a>),
 }
 
-/// Looks at a volume, and writes nothing.
+/// Inspects a volume without writing to it, and returns the required step.
 pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatError> {
     let FormatRequest { device, image, .. } = wanted;
     let attached = loops::find(image)?;
@@ -68,11 +68,11 @@ pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatE
         });
     }
     contents::same_size(device, image)?;
-    let said = blkid::probe(device.path())?;
+    let found = blkid::probe(device.path())?;
     let contents = || contents::read(device, image);
-    let step = decide::decide(&said, contents, wanted.fstype)
+    let step = decide::decide(&found, contents, wanted.fstype)
         .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
-    // Again: of one that was cut meanwhile there is nothing to be read.
+    // Checked again, because nothing can be read of an image that was truncated meanwhile.
     contents::same_size(device, image)?;
     let read_only = wanted.read_only || device.is_read_only()?;
     match step {

@@ -1,4 +1,4 @@
-//! Volumes on this node.
+//! The calls of the node service: stage, publish, statistics, health, expansion.
 
 mod decide;
 mod expand;
@@ -20,14 +20,15 @@ use crate::features::Feature;
 use crate::refusal::Refusal;
 use crate::store::Record;
 
-/// A pod's mounts go a little later than its processes.
+/// The time to wait until a device is unused. A pod's mounts disappear a little later than its processes.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// For a volume that nothing should use: whoever asks for its end waits less long than kubelet, and asks again.
+/// The same for a volume that is deleted. It should be unused, and the caller has a shorter timeout than kubelet and
+/// retries.
 const DETACH_UNUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Driver {
-    /// A volume's loop device, as large as the volume. It is the one that is there, or it is made.
+    /// Attaches a volume's image, unless it is attached already, and updates the size of the loop device.
     fn attach(&self, id: &str, record: &Record) -> Result<Device, Refusal> {
         let image = self.images.path(id);
         self.check_not_truncated(id, record)?;
@@ -36,47 +37,47 @@ impl Driver {
         Device::open(&attached.device).map_err(Refusal::node(id))
     }
 
-    /// Keeps a record that says less than before. Where it can't be kept, what it says too much isn't believed, and
-    /// mustn't hold up who gives something back.
+    /// Saves a record from which something was removed. A failure is only logged: what the record says too much is
+    /// compared with the mounts and the crust directory, and must not block unpublishing and unstaging.
     fn save_removal(&self, id: &str, record: &Record) {
         if let Err(error) = self.store.save_removal(id, record) {
             tracing::warn!("volume {id}: {}", crust_state::error_message(&error));
         }
     }
 
-    /// Gives a volume's loop device back, if it has one.
+    /// Detaches a volume's loop device, if it has one.
     pub(crate) fn detach(&self, id: &str) -> Result<(), Refusal> {
         self.detach_within(id, DETACH_TIMEOUT)
     }
 
-    /// The same of a volume that nobody has published. Whatever uses its device nevertheless is an error.
+    /// Detaches the loop device of a volume that is not published. Fails if the device is in use nevertheless.
     pub(crate) fn detach_unused(&self, id: &str) -> Result<(), Refusal> {
         self.detach_within(id, DETACH_UNUSED_TIMEOUT)
     }
 
-    fn detach_within(&self, id: &str, patience: Duration) -> Result<(), Refusal> {
-        let deadline = Deadline::after(patience);
+    fn detach_within(&self, id: &str, timeout: Duration) -> Result<(), Refusal> {
+        let deadline = Deadline::after(timeout);
         let detached = loops::detach(&self.images.path(id), deadline);
         detached.map(drop).map_err(Refusal::node(id))
     }
 
-    /// A volume that an earlier driver has deferred, before a downgrade, is the runtime's until its pod ends
-    /// (KEP-2857, story 5).
+    /// Checks that the driver can access a deferred volume. After a downgrade it can't, and the volume stays mounted by
+    /// the runtime until its pod ends (KEP-2857, story 5).
     fn check_can_defer(&self, id: &str) -> Result<(), Refusal> {
         if self.features.has(Feature::DeferFsOps) {
             return Ok(());
         }
-        let what = "the container runtime has it mounted, and this driver can't ask it (no DEFER_FS_OPS); hint: \
-                    its pod has to end, or the driver to be upgraded again";
-        Err(Refusal::state(id, what))
+        let message = "the container runtime has it mounted, and this driver can't ask the runtime (no DEFER_FS_OPS); \
+                       hint: end the pod, or upgrade the driver again";
+        Err(Refusal::state(id, message))
     }
 }
 
-/// Neither published nor staged there.
-fn not_at_path(id: &str, place: &TargetPath) -> Refusal {
+/// Returns the error that the volume is neither published nor staged at a path.
+fn not_at_path(id: &str, path: &TargetPath) -> Refusal {
     Refusal::NotAtPath {
         volume: id.to_owned(),
-        path: place.as_path().to_owned(),
+        path: path.as_path().to_owned(),
         hint: "volume_path is the target path of NodePublishVolume, or the staging path",
     }
 }

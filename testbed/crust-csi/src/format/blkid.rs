@@ -1,4 +1,4 @@
-//! blkid(8): the signatures that a device has, or an image.
+//! Runs blkid(8) to find the signatures on a device or in an image.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -8,35 +8,37 @@ use super::decide::BlkidResult;
 use super::error::FormatError;
 use super::run::{self, ProgramOutput};
 
-/// It reads some kilobytes.
+/// blkid reads a few kilobytes. The timeout allows for a very slow disk.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Nothing was found; or nothing could be read, which is not told apart.
+/// The exit code if nothing was found. It is the same if nothing could be read.
 const NOTHING: i32 = 2;
-/// More than one was found, and which one counts can't be told.
+/// The exit code if several signatures were found that contradict each other.
 const AMBIVALENT: i32 = 8;
 
-/// Probes a device or file by blkid(8), without its cache.
-pub(super) fn probe(place: &Path) -> Result<BlkidResult, FormatError> {
+/// Probes a device or file with blkid(8), without blkid's cache.
+pub(super) fn probe(path: &Path) -> Result<BlkidResult, FormatError> {
     let mut arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export"]
         .map(OsStr::new)
         .to_vec();
-    arguments.push(place.as_os_str());
-    let ran = run::run("blkid", &arguments, None, TIMEOUT)?;
-    Ok(said(&ran))
+    arguments.push(path.as_os_str());
+    let output = run::run("blkid", &arguments, None, TIMEOUT)?;
+    Ok(parse_result(&output))
 }
 
-fn said(ran: &ProgramOutput) -> BlkidResult {
-    let failed = || BlkidResult::Failed(format!("{}: {}", ran.status, ran.summary()));
-    match ran.status.code() {
-        Some(0) => signature(&ran.stdout).unwrap_or_else(failed),
-        Some(NOTHING) if ran.stdout.is_empty() && ran.stderr.is_empty() => BlkidResult::Nothing,
+fn parse_result(output: &ProgramOutput) -> BlkidResult {
+    let failed = || BlkidResult::Failed(format!("{}: {}", output.status, output.summary()));
+    match output.status.code() {
+        Some(0) => signature(&output.stdout).unwrap_or_else(failed),
+        Some(NOTHING) if output.stdout.is_empty() && output.stderr.is_empty() => {
+            BlkidResult::Nothing
+        }
         Some(AMBIVALENT) => BlkidResult::Several,
         _ => failed(),
     }
 }
 
-/// A partition table counts more than what else there is: whose data these are can't be told.
+/// Parses blkid's output. A partition table takes precedence over a file system, because then the contents are unknown.
 fn signature(output: &[u8]) -> Option<BlkidResult> {
     let output = std::str::from_utf8(output).ok()?;
     let value = |key: &str| {
@@ -56,8 +58,8 @@ mod tests {
 
     use super::*;
 
-    fn of(code: i32, stdout: &str, stderr: &str) -> BlkidResult {
-        said(&ProgramOutput {
+    fn result(code: i32, stdout: &str, stderr: &str) -> BlkidResult {
+        parse_result(&ProgramOutput {
             status: ExitStatus::from_raw(code << 8),
             stdout: stdout.into(),
             stderr: stderr.into(),
@@ -65,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn what_blkid_says_is_one_thing_or_a_failure() {
+    fn the_output_of_blkid_is_one_result() {
         let ext4 = BlkidResult::Type("ext4".to_owned());
         let dos = BlkidResult::PartitionTable("dos".to_owned());
         for (code, stdout, expected) in [
@@ -76,12 +78,12 @@ mod tests {
             (2, "", &BlkidResult::Nothing),
             (8, "", &BlkidResult::Several),
         ] {
-            assert_eq!(&of(code, stdout, ""), expected, "{code} {stdout:?}");
+            assert_eq!(&result(code, stdout, ""), expected, "{code} {stdout:?}");
         }
     }
 
     #[test]
-    fn nothing_is_said_to_be_there_by_an_empty_answer_alone() {
+    fn only_exit_code_2_without_output_means_nothing() {
         for (code, stdout, stderr) in [
             (0, "", ""),
             (0, "DEVNAME=/dev/loop0\n", ""),
@@ -91,13 +93,13 @@ mod tests {
             (1, "", ""),
             (4, "", "usage"),
         ] {
-            let said = of(code, stdout, stderr);
+            let said = result(code, stdout, stderr);
             assert!(
                 matches!(said, BlkidResult::Failed(_)),
                 "{code} {stdout:?}: {said:?}"
             );
         }
-        let killed = said(&ProgramOutput {
+        let killed = parse_result(&ProgramOutput {
             status: ExitStatus::from_raw(9),
             stdout: Vec::new(),
             stderr: Vec::new(),

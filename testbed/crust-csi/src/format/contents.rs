@@ -1,4 +1,4 @@
-//! Reads a whole device, to know that it is empty.
+//! Reads a whole device to determine whether it is empty.
 
 use std::fs::File;
 use std::io;
@@ -13,14 +13,14 @@ use rustix::io::Errno;
 use super::decide::Contents;
 use super::error::FormatError;
 
-/// The number of bytes read at once.
+/// The number of bytes that are read at once.
 const PIECE: usize = 1 << 20;
 
-/// A loop device has whole ones of these.
+/// The size of a loop device is a multiple of this.
 const SECTOR: u64 = 512;
 
-/// A device is as large as its image, or what it holds isn't what it held: the end of one that was cut
-/// can't be read, but as far as it is in the page cache.
+/// Fails unless the device is as large as its image. If the image was truncated, the end of the device can't be read,
+/// except as far as it is in the page cache.
 pub(super) fn same_size(device: &Device, image: &Path) -> Result<(), FormatError> {
     let metadata = image.symlink_metadata();
     let length = metadata.map_err(|source| FormatError::Image {
@@ -39,8 +39,7 @@ pub(super) fn same_size(device: &Device, image: &Path) -> Result<(), FormatError
     })
 }
 
-/// The first byte that isn't 0. Where the image has holes nothing needs to be read: they are
-/// zeroes.
+/// Searches for the first byte that isn't 0. Holes of the image are zeroes and are skipped.
 pub(super) fn read(device: &Device, image: &Path) -> Contents {
     let read = opened(device, image).and_then(|(device, image)| first_byte(&device, &image));
     match read {
@@ -56,13 +55,13 @@ fn opened(device: &Device, image: &Path) -> io::Result<(File, File)> {
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())
         .open(image)?;
     let device = open(device)?;
-    // What was written to the device is in the image from here on, and what is read is the image's.
+    // From here on, data that was written to the device is in the image, and reads return what is in the image.
     device.sync_all()?;
     fadvise(&device, 0, None, Advice::DontNeed)?;
     Ok((device, image))
 }
 
-/// The device itself: by the node, so that it is the one that was found.
+/// Opens the device through its open descriptor, so that it is the same device even if the path was replaced.
 pub(super) fn open(device: &Device) -> io::Result<File> {
     File::open(format!("/proc/self/fd/{}", device.as_fd().as_raw_fd()))
 }
@@ -93,11 +92,11 @@ fn first_byte(device: &File, image: &File) -> io::Result<Option<u64>> {
     Ok(None)
 }
 
-/// Returns the position of the next bytes that may be other than 0.
+/// Returns the position of the next data at or after `from`. `None` if there are only holes.
 fn next_data(image: &File, from: u64) -> io::Result<Option<u64>> {
     match seek(image, SeekFrom::Data(from)) {
         Ok(at) => Ok(Some(at)),
-        // Only holes from there on.
+        // There are only holes up to the end.
         Err(Errno::NXIO) => Ok(None),
         Err(errno) => Err(errno.into()),
     }
@@ -107,11 +106,11 @@ fn next_data(image: &File, from: u64) -> io::Result<Option<u64>> {
 mod tests {
     use super::*;
 
-    /// A file stands for the device.
+    /// Searches a file that is both the image and the device.
     fn first(writes: &[u64]) -> Option<u64> {
         let file = tempfile::tempfile().unwrap();
         file.set_len(16 << 20).unwrap();
-        // Zeroes that are no hole.
+        // Zeroes that are not a hole.
         file.write_all_at(&vec![0; 3 << 20], 5 << 20).unwrap();
         for at in writes {
             file.write_all_at(b"x", *at).unwrap();
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_byte_is_found_wherever_it_is() {
+    fn the_first_byte_is_found_at_any_position() {
         const END: u64 = (16 << 20) - 1;
         assert_eq!(first(&[]), None);
         for at in [
@@ -139,12 +138,12 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_too_early_is_no_zeroes() {
+    fn an_unreadable_device_is_not_empty() {
         let (device, image) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
         image.write_all_at(&[0; 8192], 0).unwrap();
         device.set_len(8192).unwrap();
         assert_eq!(first_byte(&device, &image).unwrap(), None);
-        // Opened for writing only it can't be read.
+        // A device that is only open for writing can't be read.
         let name = format!("/proc/self/fd/{}", device.as_raw_fd());
         let unreadable = File::options().write(true).open(name).unwrap();
         assert!(first_byte(&unreadable, &image).is_err());

@@ -1,4 +1,4 @@
-//! Decides what is done to a volume, by its contents.
+//! Decides from a volume's contents what has to be done before the mount.
 
 use std::fmt;
 
@@ -7,15 +7,14 @@ use super::fstype::Fstype;
 /// The result of blkid(8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlkidResult {
-    /// It has found nothing. That it could read anything isn't said.
+    /// blkid found nothing. It may not have been able to read the device.
     Nothing,
-    /// A file system; or LUKS, LVM and the like.
+    /// A file system, or something else with a signature such as LUKS or LVM.
     Type(String),
-    /// A partition table.
     PartitionTable(String),
-    /// More than one of them.
+    /// Signatures of more than one file system.
     Several,
-    /// Nothing of use.
+    /// blkid failed, or its output makes no sense.
     Failed(String),
 }
 
@@ -26,7 +25,7 @@ impl fmt::Display for BlkidResult {
             Self::Type(name) => f.write_str(name),
             Self::PartitionTable(kind) => write!(f, "a partition table ({kind})"),
             Self::Several => f.write_str("more than one signature"),
-            Self::Failed(why) => write!(f, "nothing that could be told ({why})"),
+            Self::Failed(reason) => write!(f, "unknown contents ({reason})"),
         }
     }
 }
@@ -36,14 +35,14 @@ impl fmt::Display for BlkidResult {
 pub(super) enum Contents {
     /// Every byte is 0.
     Zeroes,
-    /// The first one that isn't.
+    /// The position of the first byte that isn't 0.
     Data(u64),
-    /// It can't be read.
+    /// The device can't be read.
     Failed(String),
 }
 
 impl Contents {
-    /// Whether there is nothing, and if not, why that isn't so.
+    /// Fails unless the device is empty.
     pub(super) fn check_empty(self) -> Result<(), FormatRefusal> {
         match self {
             Self::Zeroes => Ok(()),
@@ -53,39 +52,34 @@ impl Contents {
     }
 }
 
-/// The step before the mount.
+/// The step that is required before the mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequiredStep {
-    /// mkfs
     Mkfs,
-    /// fsck
     Fsck,
 }
 
-/// The reason for which nothing is done.
+/// The reason for refusing a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum FormatRefusal {
-    /// Another file system than the one that is wanted.
+    /// Another file system than the requested one, or something else with a signature.
     OtherContents(String),
-    /// A partition table.
     PartitionTable(String),
-    /// Two signatures.
+    /// Signatures of more than one file system.
     Several,
-    /// Data that nobody knows.
+    /// Data without a known signature, from this position on.
     UnknownData(u64),
-    /// blkid(8) failed.
     ProbeFailed(String),
-    /// Reading failed.
     Unreadable(String),
 }
 
-/// Only where nothing is found is it read whether there is nothing.
+/// Decides what has to be done. `contents` reads the whole device, and is only called if blkid found nothing.
 pub(super) fn decide(
-    said: &BlkidResult,
+    found: &BlkidResult,
     contents: impl FnOnce() -> Contents,
     wanted: Fstype,
 ) -> Result<RequiredStep, FormatRefusal> {
-    match said {
+    match found {
         BlkidResult::Failed(why) => Err(FormatRefusal::ProbeFailed(why.clone())),
         BlkidResult::PartitionTable(table) => Err(FormatRefusal::PartitionTable(table.clone())),
         BlkidResult::Several => Err(FormatRefusal::Several),
@@ -115,8 +109,8 @@ mod tests {
     }
 
     /// Returns the decision for each of the three contents.
-    fn decided(said: &BlkidResult, wanted: Fstype) -> [Result<RequiredStep, FormatRefusal>; 3] {
-        contents().map(|contents| decide(said, || contents, wanted))
+    fn decided(found: &BlkidResult, wanted: Fstype) -> [Result<RequiredStep, FormatRefusal>; 3] {
+        contents().map(|contents| decide(found, || contents, wanted))
     }
 
     #[test]
@@ -134,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_mounted_is_checked_whatever_else_there_is() {
+    fn a_mountable_file_system_is_checked_without_reading_the_device() {
         for (wanted, name) in [
             (fstype_named("ext4"), "ext4"),
             (fstype_named("ext4"), "ext3"),
@@ -149,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_something_else_is_left_alone() {
+    fn other_contents_are_refused() {
         for (said, reason) in [
             (
                 found("crypto_LUKS"),

@@ -1,4 +1,4 @@
-//! Errors of the preparation of a volume for its mount.
+//! Errors of preparing a volume for its mount.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,82 +11,68 @@ use super::decide::FormatRefusal;
 use super::fstype::Fstype;
 use super::run::RunError;
 
-/// An error of the preparation of a volume for its mount. The volume is unchanged, unless fsck had begun.
+/// The failure to prepare a volume for its mount. The volume is unchanged, unless fsck has run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FormatError {
-    /// About the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// About the image.
     #[error(transparent)]
     Loop(#[from] LoopError),
-    /// About a program.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The image can't be looked at.
+    /// The size of the image can't be read.
     #[error("image {image:?}: lstat: {source}")]
-    Image {
-        /// Its path.
-        image: PathBuf,
-        /// The error.
-        source: io::Error,
-    },
-    /// The device isn't the volume's.
+    Image { image: PathBuf, source: io::Error },
+    /// The volume's image is not attached to the device.
     #[error(
-        "device {device:?}: doesn't show {image:?}; hint: was it detached meanwhile? stage the volume again"
+        "device {device:?}: image {image:?} is not attached to it; hint: it may have been detached meanwhile, stage the volume again"
     )]
-    DeviceMismatch {
-        device: PathBuf,
-        /// The image that it should show.
-        image: PathBuf,
-    },
-    /// The image was cut, or has grown.
+    DeviceMismatch { device: PathBuf, image: PathBuf },
+    /// The image was truncated or extended. Sizes are in bytes.
     #[error(
-        "device {device:?}: has {device_size} bytes, and its image {image:?} has {image_size}; \
-         hint: an image that was cut has lost data: restore it"
+        "device {device:?}: has {device_size} bytes, but its image {image:?} has {image_size}; \
+         hint: a truncated image has lost data, restore it from a backup"
     )]
     SizeMismatch {
         device: PathBuf,
-        /// In bytes.
         device_size: u64,
         image: PathBuf,
-        /// In bytes.
         image_size: u64,
     },
-    /// Signatures can't be told.
+    /// blkid failed.
     #[error(
-        "device {device:?}: blkid can't tell what is on it, so that it isn't formatted: {said}; hint: does the disk have errors?"
+        "device {device:?}: blkid can't determine its contents, so that it isn't formatted: {said}; hint: check the disk for errors"
     )]
     ProbeFailed {
         device: PathBuf,
-        /// How blkid ended, and what it said.
+        /// The exit status and the output of blkid.
         said: String,
     },
-    /// It can't be read whether it is empty.
+    /// The device can't be read, so it is unknown whether it is empty.
     #[error(
-        "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: does the disk have errors?"
+        "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: check the disk for errors"
     )]
     Unreadable {
         device: PathBuf,
-        /// The place and the reason.
+        /// The position and the cause.
         why: String,
     },
-    /// There is something.
+    /// The device has data without a known signature.
     #[error(
-        "device {device:?}: blkid finds nothing on it, and yet there are data from byte {at} on, so that it isn't formatted \
-         as {wanted}; hint: somebody may need them: a file system that was damaged is brought back by fsck or from a \
-         backup, a block volume is asked for as one; for an empty volume, create another one"
+        "device {device:?}: blkid finds no signature, but there is data from byte {at} on, so that it isn't formatted \
+         as {wanted}; hint: repair a damaged file system with fsck or restore it from a backup, request a block volume \
+         as such, or create another volume if the data is not needed"
     )]
     UnknownData {
         device: PathBuf,
         /// The file system that was asked for.
         wanted: Fstype,
-        /// The position of the first byte that isn't 0.
+        /// The position of the first byte that is not 0.
         at: u64,
     },
-    /// There is something else.
+    /// The device has another file system or signature.
     #[error(
-        "device {device:?}: holds {found}, and {wanted} was asked for; hint: ask for {found}, or take another volume"
+        "device {device:?}: holds {found}, but {wanted} was requested; hint: ask for {found}, or use another volume"
     )]
     OtherContents {
         device: PathBuf,
@@ -95,10 +81,9 @@ pub(crate) enum FormatError {
         /// The file system that was asked for.
         wanted: Fstype,
     },
-    /// There are partitions.
     #[error(
-        "device {device:?}: holds a partition table ({table}), and {wanted} was asked for; \
-         hint: was it used as a block volume? it can be only that"
+        "device {device:?}: holds a partition table ({table}), but {wanted} was requested; \
+         hint: if it was used as a block volume, it can only be used as such"
     )]
     PartitionTable {
         device: PathBuf,
@@ -107,71 +92,63 @@ pub(crate) enum FormatError {
         /// The file system that was asked for.
         wanted: Fstype,
     },
-    /// There are two things.
     #[error(
-        "device {device:?}: holds the signatures of more than one file system, so that it can't be told which it is; \
+        "device {device:?}: holds the signatures of more than one file system; \
          hint: `wipefs {}` lists them", device.display()
     )]
     Several { device: PathBuf },
-    /// Nothing can be made there.
+    /// The volume has no file system, and none can be made.
     #[error(
-        "device {device:?}: is empty, and can only be read; hint: stage the volume once to be written to"
+        "device {device:?}: is empty and read-only; hint: stage the volume once for writing, so that it gets a file system"
     )]
     EmptyAndReadOnly { device: PathBuf },
-    /// mkfs would refuse.
+    /// The device is too small for the file system. Sizes are in bytes.
     #[error(
-        "device {device:?}: has {size} bytes, and {wanted} needs {least}; hint: a larger volume, or ext4"
+        "device {device:?}: has {size} bytes, but {wanted} needs {least}; hint: use a larger volume, or ext4"
     )]
     TooSmall {
         device: PathBuf,
         /// The file system that was asked for.
         wanted: Fstype,
-        /// In bytes.
         size: u64,
-        /// In bytes.
         least: u64,
     },
-    /// Somebody has it.
-    #[error("device {device:?}: is in use, so that it isn't formatted; hint: `lsblk {}` may show by what", device.display())]
+    /// The device is mounted, or open exclusively.
+    #[error("device {device:?}: is in use, so that it isn't formatted; hint: `lsblk {}` may show what uses it", device.display())]
     InUse { device: PathBuf },
-    /// fsck has given up.
     #[error(
-        "device {device:?}: fsck found errors that it can't correct by itself: {said}; hint: run fsck by hand"
+        "device {device:?}: fsck found errors that it can't correct without confirmation: {said}; hint: run fsck by hand"
     )]
     Uncorrected {
         device: PathBuf,
         /// The output of fsck.
         said: String,
     },
-    /// A program failed.
-    #[error("{program} {}: {status}: {said}", place.display())]
+    #[error("{program} {}: {status}: {said}", path.display())]
     ProgramFailed {
         program: &'static str,
-        /// The device; the file that is to be the image.
-        place: PathBuf,
-        /// How it ended.
+        /// The device, or the replacement of the image.
+        path: PathBuf,
         status: ExitStatus,
-        /// Its output.
+        /// The output of the program.
         said: String,
     },
-    /// It isn't known whether what was made is on the disk.
-    #[error("fsync {}: {source}; hint: does the disk have errors, or no room?", place.display())]
+    /// The new file system may not be on disk.
+    #[error("fsync {}: {source}; hint: check the disk for errors, and its free space", path.display())]
     Sync {
-        /// The file that is to be the image.
-        place: PathBuf,
-        /// The error.
+        /// The replacement of the image.
+        path: PathBuf,
         source: io::Error,
     },
-    /// mkfs says that it did.
+    /// mkfs succeeded, but its file system isn't there.
     #[error(
-        "{}: after mkfs it holds {found} instead of {wanted}; hint: does the disk have errors?", place.display()
+        "{}: after mkfs it holds {found} instead of {wanted}; hint: check the disk for errors", path.display()
     )]
     WrongResult {
-        /// The file that is to be the image.
-        place: PathBuf,
-        /// The file system that was made.
+        /// The replacement of the image.
+        path: PathBuf,
+        /// The file system that mkfs should have made.
         wanted: Fstype,
-        /// The contents that were found.
         found: String,
     },
 }
@@ -197,7 +174,7 @@ impl FormatError {
         }
     }
 
-    /// Whether it is the volume's state, which trying again doesn't change; else something failed.
+    /// Returns whether the cause is the volume's state, which a retry doesn't change.
     pub(crate) fn is_volume_state(&self) -> bool {
         match self {
             Self::Loop(error) => error.is_in_use(),

@@ -1,4 +1,4 @@
-//! fsck(8), as kubelet's mounters run it.
+//! Runs fsck(8) like kubelet's mounters.
 
 use std::ffi::OsStr;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::error::FormatError;
 use super::run::{self, ImageLock, ProgramOutput, RunError};
 use super::{FormatRequest, contents};
 
-/// A whole check of a large file system takes long; kubelet asks again meanwhile, and is told so.
+/// A full check of a large file system takes long. Meanwhile kubelet repeats its call, which fails with `ABORTED`.
 const TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// The bit of fsck's exit code for "errors corrected" (fsck(8)).
 const CORRECTED: i32 = 1;
-/// Something still is.
+/// The bit for "errors left uncorrected".
 const UNCORRECTED: i32 = 4;
 
-/// A file system that is there, to be checked.
+/// An existing file system that has to be checked.
 #[derive(Debug)]
 pub(crate) struct Fsck<'a>(FormatRequest<'a>);
 
@@ -26,26 +26,26 @@ impl<'a> Fsck<'a> {
         Self(wanted)
     }
 
-    /// Corrects what can be without asking. Where the check itself fails the mount has the last word.
+    /// Corrects errors that need no confirmation. If fsck can't check the file system, the mount is tried nevertheless.
     pub(crate) fn run(self) -> Result<(), FormatError> {
         let device = self.0.device.path();
-        let checked = self.ask("fsck", &[OsStr::new("-a"), device.as_os_str()])?;
+        let checked = self.run_program("fsck", &[OsStr::new("-a"), device.as_os_str()])?;
         let Some(mut ran) = checked else {
-            tracing::warn!("{}: there is no fsck: not checked", device.display());
+            tracing::warn!("{}: fsck is not installed: not checked", device.display());
             return Ok(());
         };
-        if Outcome::of(&ran) == Outcome::Unknown
+        if FsckResult::of(&ran) == FsckResult::Unknown
             && let Some(again) = self.check_with_backup_superblock()?
         {
             ran = again;
         }
-        match Outcome::of(&ran) {
-            Outcome::Sound => Ok(()),
-            Outcome::Corrected => {
+        match FsckResult::of(&ran) {
+            FsckResult::Sound => Ok(()),
+            FsckResult::Corrected => {
                 tracing::warn!("{}: corrected by fsck: {}", device.display(), ran.summary());
                 Ok(())
             }
-            Outcome::Unknown => {
+            FsckResult::Unknown => {
                 let (status, said) = (ran.status, ran.summary());
                 tracing::warn!(
                     "{}: not checked by fsck: {status}: {said}",
@@ -53,21 +53,21 @@ impl<'a> Fsck<'a> {
                 );
                 Ok(())
             }
-            Outcome::Uncorrected => Err(FormatError::Uncorrected {
+            FsckResult::Uncorrected => Err(FormatError::Uncorrected {
                 device: device.to_owned(),
                 said: ran.summary(),
             }),
-            Outcome::Killed => Err(FormatError::ProgramFailed {
+            FsckResult::Killed => Err(FormatError::ProgramFailed {
                 program: "fsck",
-                place: device.to_owned(),
+                path: device.to_owned(),
                 status: ran.status,
                 said: ran.summary(),
             }),
         }
     }
 
-    /// A program's word; `None` where it isn't there.
-    fn ask(
+    /// Runs a program with the lock of the image. `None` if the program isn't installed.
+    fn run_program(
         &self,
         program: &'static str,
         arguments: &[&OsStr],
@@ -80,8 +80,9 @@ impl<'a> Fsck<'a> {
         }
     }
 
-    /// e2fsck(8) writes an ext's superblock in two parts, its checksum last: killed between them, it leaves one that
-    /// it doesn't take for any more, and that nobody mounts. The first backup is as it was.
+    /// Checks an ext file system with its first backup superblock. e2fsck(8) writes the superblock in two parts, the
+    /// checksum last. If it is killed in between, neither the kernel nor e2fsck accepts the superblock, but the first
+    /// backup is intact.
     fn check_with_backup_superblock(&self) -> Result<Option<ProgramOutput>, FormatError> {
         let Some(check) = self.0.fstype.format().check_by_backup else {
             return Ok(None);
@@ -94,28 +95,28 @@ impl<'a> Fsck<'a> {
         let (program, arguments) = check(found.block);
         let mut arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
         arguments.push(self.0.device.path().as_os_str());
-        self.ask(program, &arguments)
+        self.run_program(program, &arguments)
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Outcome {
+enum FsckResult {
     Sound,
     Corrected,
     Uncorrected,
-    /// It has checked nothing, or not all.
+    /// fsck has not checked everything.
     Unknown,
-    /// In the midst of its work.
+    /// fsck was killed by a signal.
     Killed,
 }
 
-impl Outcome {
+impl FsckResult {
     fn of(ran: &ProgramOutput) -> Self {
         match ran.status.code() {
             None => Self::Killed,
             Some(0) => Self::Sound,
             Some(code) if code & UNCORRECTED != 0 => Self::Uncorrected,
-            // That a reboot is advised with it is for a root file system.
+            // The bit for "reboot required" is ignored: it is about root file systems.
             Some(code) if code & !3 == 0 && code & CORRECTED != 0 => Self::Corrected,
             Some(_) => Self::Unknown,
         }
@@ -130,25 +131,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_sound_is_mounted_only_where_fsck_did_not_look() {
+    fn the_exit_status_of_fsck_is_interpreted() {
         for (status, expected) in [
-            (0, Outcome::Sound),
-            (1 << 8, Outcome::Corrected),
-            (3 << 8, Outcome::Corrected),
-            (4 << 8, Outcome::Uncorrected),
-            (5 << 8, Outcome::Uncorrected),
-            (12 << 8, Outcome::Uncorrected),
-            (8 << 8, Outcome::Unknown),
-            (9 << 8, Outcome::Unknown),
-            (16 << 8, Outcome::Unknown),
-            (9, Outcome::Killed),
+            (0, FsckResult::Sound),
+            (1 << 8, FsckResult::Corrected),
+            (3 << 8, FsckResult::Corrected),
+            (4 << 8, FsckResult::Uncorrected),
+            (5 << 8, FsckResult::Uncorrected),
+            (12 << 8, FsckResult::Uncorrected),
+            (8 << 8, FsckResult::Unknown),
+            (9 << 8, FsckResult::Unknown),
+            (16 << 8, FsckResult::Unknown),
+            (9, FsckResult::Killed),
         ] {
             let ran = ProgramOutput {
                 status: ExitStatus::from_raw(status),
                 stdout: Vec::new(),
                 stderr: Vec::new(),
             };
-            assert_eq!(Outcome::of(&ran), expected, "{:?}", ran.status);
+            assert_eq!(FsckResult::of(&ran), expected, "{:?}", ran.status);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The file systems that a volume can have: those of the table of file systems that the driver makes.
+//! The file systems that a volume can have: those that the driver can make.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,10 +16,7 @@ pub(crate) struct Fstype {
 
 /// A name that isn't that of a supported file system.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{name:?} isn't a file system that a volume can have; hint: one of {}",
-    names()
-)]
+#[error("unsupported file system {name:?}; hint: use one of {}", names())]
 pub(crate) struct UnknownFstype {
     name: String,
 }
@@ -32,11 +29,11 @@ impl PartialEq for Fstype {
 
 impl Eq for Fstype {}
 
-/// The file system that kubelet takes where none is asked for.
+/// The file system if the request names none. It is the same as kubelet's default.
 pub(crate) const DEFAULT: &str = "ext4";
 
 impl Fstype {
-    /// All of them.
+    /// Returns all supported file systems.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         FILE_SYSTEM_TYPES.iter().filter_map(|known| {
             let format = known.format.as_ref()?;
@@ -44,22 +41,22 @@ impl Fstype {
         })
     }
 
-    /// How many bytes a volume has at least for one.
+    /// Returns the minimum size of a volume in bytes.
     pub(crate) const fn min_device_bytes(self) -> u64 {
         self.format.min_device_bytes
     }
 
-    /// How a new one is made.
+    /// Returns the programs and options that make and check the file system.
     pub(super) const fn format(self) -> &'static Format {
         self.format
     }
 
-    /// Whether a file system that blkid(8) calls so can be mounted as this one.
+    /// Returns whether a file system with the name `found` in blkid(8) can be mounted as this one.
     pub(crate) fn mounts(self, found: &str) -> bool {
         self.known.can_mount(found)
     }
 
-    /// Returns the name that mount(8) and the kernel know.
+    /// Returns the name that mount(8) and the kernel use.
     pub(crate) const fn name(self) -> &'static str {
         self.known.name
     }
@@ -102,10 +99,10 @@ impl TryFrom<String> for Fstype {
     }
 }
 
-/// One of those that there are.
+/// Returns the supported file system with this name.
 #[cfg(test)]
 pub(crate) fn fstype_named(name: &str) -> Fstype {
-    name.parse().expect("a type that is made")
+    name.parse().expect("a supported file system")
 }
 
 #[cfg(test)]
@@ -113,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn names_can_be_parsed_after_formatting() {
         let all: Vec<&str> = Fstype::all().map(Fstype::name).collect();
         assert_eq!(all, ["ext4", "ext3", "xfs", "btrfs"]);
         for fstype in Fstype::all() {
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ext_mounts_its_predecessors_and_no_successor() {
+    fn ext4_mounts_its_predecessors_but_ext3_not_its_successor() {
         for (wanted, mounted) in [
             ("ext4", &["ext2", "ext3", "ext4"][..]),
             ("ext3", &["ext3"]),

@@ -1,4 +1,4 @@
-//! mkfs(8), beside what was seen to be empty.
+//! Runs mkfs(8) on a new image next to the empty image of a volume.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -11,10 +11,10 @@ use super::error::FormatError;
 use super::run::{self, ImageLock};
 use super::{blkid, contents};
 
-/// It writes little, but of a slow disk.
+/// mkfs writes little, but the disk can be slow.
 const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 
-/// A volume that was seen to be empty. There is no other way to mkfs.
+/// An mkfs for a volume that was found to be empty. mkfs is not run in any other way.
 #[derive(Debug)]
 pub(crate) struct Mkfs<'a>(FormatRequest<'a>);
 
@@ -32,45 +32,46 @@ impl<'a> Mkfs<'a> {
         Ok(Self(wanted))
     }
 
-    /// Makes the file system in a new file of the image's size, which is to take the image's place. When this
-    /// returns it is on the disk, and seen to be there, and the volume is still empty.
-    pub(crate) fn run(self, beside: &Path) -> Result<(), FormatError> {
+    /// Makes the file system in a file of the image's size, which is to replace the image. On success the file system
+    /// is on disk and was found by blkid, and the volume is still empty.
+    pub(crate) fn run(self, replacement: &Path) -> Result<(), FormatError> {
         let FormatRequest {
             device,
             image,
             fstype,
             ..
         } = self.0;
-        // The volume's: a driver that comes after this one waits for what it has left, before it begins another file.
+        // Locks the volume's image, not the replacement: a restarted driver waits for this mkfs before it makes a new
+        // file.
         let lock = ImageLock::acquire(image)?;
         let format = fstype.format();
         let mut arguments: Vec<&OsStr> = format.options.iter().map(OsStr::new).collect();
-        arguments.push(beside.as_os_str());
+        arguments.push(replacement.as_os_str());
         let ran = run::run(format.mkfs, &arguments, Some(lock), TIMEOUT)?;
         if !ran.status.success() {
             return Err(FormatError::ProgramFailed {
                 program: format.mkfs,
-                place: beside.to_owned(),
+                path: replacement.to_owned(),
                 status: ran.status,
                 said: ran.summary(),
             });
         }
-        let synced = File::open(beside).and_then(|file| file.sync_all());
+        let synced = File::open(replacement).and_then(|file| file.sync_all());
         synced.map_err(|source| FormatError::Sync {
-            place: beside.to_owned(),
+            path: replacement.to_owned(),
             source,
         })?;
-        match blkid::probe(beside)? {
+        match blkid::probe(replacement)? {
             BlkidResult::Type(made) if made == fstype.name() => {}
             found => {
                 return Err(FormatError::WrongResult {
-                    place: beside.to_owned(),
+                    path: replacement.to_owned(),
                     wanted: fstype,
                     found: found.to_string(),
                 });
             }
         }
-        // It was looked at before mkfs, and goes now.
+        // The volume was inspected before mkfs, and its image is about to be replaced.
         if device.is_held_exclusively()? {
             return Err(FormatError::InUse {
                 device: device.path().to_owned(),
@@ -79,7 +80,7 @@ impl<'a> Mkfs<'a> {
         let empty = contents::read(device, image).check_empty();
         empty.map_err(|reason| FormatError::of(device, fstype, reason))?;
         contents::same_size(device, image)?;
-        tracing::info!("{}: {fstype} made", beside.display());
+        tracing::info!("{}: {fstype} made", replacement.display());
         Ok(())
     }
 }

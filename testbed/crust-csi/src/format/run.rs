@@ -1,5 +1,4 @@
-//! Running a program of the node's: without a shell, in an environment of its own, bounded in time
-//! and output.
+//! Runs a program without a shell, in a clean environment, and with limits on its time and output.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -16,68 +15,54 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
-/// The directories of programs in their order, and the PATH of the programs that run.
+/// The directories that are searched for programs, in this order. They are also the programs' `PATH`.
 const DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
-/// The most bytes that are kept of each stream. The rest is read and dropped.
+/// The maximum number of bytes that are kept of each output stream. The rest is read and discarded.
 const MAX_KEPT_BYTES: usize = 16 * 1024;
 
-/// The most characters of it in an error.
+/// The maximum number of characters of the output in an error.
 const MAX_SUMMARY_CHARS: usize = 500;
 
-/// Whoever was killed is gone a moment later, unless the kernel has him.
+/// The longest time to wait for a killed program. It ends at once, unless it is in state D.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long another program's lock is waited for.
+/// The longest time to wait for the lock of another program.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A program can't be run to its end.
+/// The reason why a program couldn't be run to its end.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RunError {
-    /// It isn't installed.
     #[error(
-        "{program} isn't in /usr/sbin, /sbin, /usr/bin or /bin; hint: the driver's image must have it"
+        "{program} isn't in /usr/sbin, /sbin, /usr/bin or /bin; hint: install it in the driver's image"
     )]
-    Missing {
-        /// Its name.
-        program: &'static str,
-    },
-    /// It can't be started, or waited for.
+    Missing { program: &'static str },
+    /// The program couldn't be started, or waited for.
     #[error("{}: {call}: {source}", program.display())]
     Call {
-        /// Its path.
         program: PathBuf,
-        /// The system call.
         call: &'static str,
-        /// The error.
         source: io::Error,
     },
-    /// It takes too long.
-    #[error("{}: hasn't ended in {} s, and was killed; hint: does the disk answer?", program.display(), limit.as_secs())]
-    TimedOut {
-        /// Its path.
-        program: PathBuf,
-        /// How long it had.
-        limit: Duration,
-    },
-    /// One of before has the image.
+    #[error("{}: did not end within {} s and was killed; hint: check whether the disk responds", program.display(), timeout.as_secs())]
+    TimedOut { program: PathBuf, timeout: Duration },
+    /// An earlier program holds the lock of the image.
     #[error(
-        "image {image:?}: a program that was started on it before still runs; hint: `lslocks` shows it"
+        "image {image:?}: a program that was started earlier still runs; hint: `lslocks` shows it"
     )]
     Locked { image: PathBuf },
     /// The image can't be locked.
     #[error("image {image:?}: {call}: {source}")]
     Lock {
         image: PathBuf,
-        /// The system call.
         call: &'static str,
-        /// The error.
         source: io::Error,
     },
 }
 
-/// The lock of an image. A program gets it as its standard input, so the image stays locked until the program has ended
-/// with all that it started, also if the driver is killed meanwhile. The programs don't read it: their flags say so.
+/// The lock of an image. The program gets it as its standard input, so the image stays locked until the program and its
+/// children have ended, even if the driver is killed meanwhile. The programs are run with flags that make them not read
+/// it.
 #[derive(Debug)]
 pub(super) struct ImageLock(File);
 
@@ -105,17 +90,17 @@ impl ImageLock {
     }
 }
 
-/// A program that has ended.
+/// The exit status and the output of a program.
 #[derive(Debug)]
 pub(super) struct ProgramOutput {
     pub(super) status: ExitStatus,
-    /// Its beginning, if it is long.
+    /// The beginning of the output, at most `MAX_KEPT_BYTES`. The same applies to `stderr`.
     pub(super) stdout: Vec<u8>,
     pub(super) stderr: Vec<u8>,
 }
 
 impl ProgramOutput {
-    /// Returns the end of its output in one line, where programs say why they end.
+    /// Returns the end of the output on one line. Programs write the cause of a failure there.
     pub(super) fn summary(&self) -> String {
         let all = [&self.stdout, &self.stderr].map(|stream| String::from_utf8_lossy(stream));
         let lines = all.iter().flat_map(|stream| stream.lines());
@@ -132,25 +117,25 @@ impl ProgramOutput {
     }
 }
 
-/// Runs a program until it has ended.
+/// Finds a program by its name and runs it until it has ended or the timeout is over.
 pub(super) fn run(
     name: &'static str,
     arguments: &[&OsStr],
     lock: Option<ImageLock>,
-    limit: Duration,
+    timeout: Duration,
 ) -> Result<ProgramOutput, RunError> {
     let mut paths = DIRECTORIES.iter().map(|it| Path::new(it).join(name));
     let program = paths
         .find(|path| path.is_file())
         .ok_or(RunError::Missing { program: name })?;
-    run_at(&program, arguments, lock, limit)
+    run_at(&program, arguments, lock, timeout)
 }
 
 fn run_at(
     program: &Path,
     arguments: &[&OsStr],
     lock: Option<ImageLock>,
-    limit: Duration,
+    timeout: Duration,
 ) -> Result<ProgramOutput, RunError> {
     let failed = |call| {
         move |source: io::Error| RunError::Call {
@@ -160,18 +145,18 @@ fn run_at(
         }
     };
     let mut running = RunningProgram::start(program, arguments, lock).map_err(failed("spawn"))?;
-    let deadline = Deadline::after(limit);
+    let deadline = Deadline::after(timeout);
     if running.read_until_exit(deadline).map_err(failed("poll"))? {
         return running.finish().map_err(failed("wait"));
     }
     drop(running);
     Err(RunError::TimedOut {
         program: program.to_owned(),
-        limit,
+        timeout,
     })
 }
 
-/// A program that runs; it is killed with this.
+/// A running program. Dropping it kills the program.
 struct RunningProgram {
     child: Option<Child>,
     pid: Pid,
@@ -188,7 +173,7 @@ struct OutputStream {
 impl RunningProgram {
     #[expect(
         clippy::disallowed_methods,
-        reason = "that one never forks is the runtime's rule: mkfs and fsck are programs"
+        reason = "only the runtime must not fork; the driver has to run mkfs and fsck"
     )]
     fn start(program: &Path, arguments: &[&OsStr], lock: Option<ImageLock>) -> io::Result<Self> {
         let mut child = Command::new(program)
@@ -233,7 +218,7 @@ impl RunningProgram {
         }
     }
 
-    /// Reads what it says until it has ended; whether it has in time.
+    /// Reads the output until the program has ended. Returns whether it ended before the deadline.
     fn read_until_exit(&mut self, deadline: Deadline) -> io::Result<bool> {
         loop {
             let mut events = vec![PollFd::new(&self.end, PollFlags::IN)];
@@ -261,7 +246,7 @@ impl RunningProgram {
         }
     }
 
-    /// Whatever it has left in its group is ended with it.
+    /// Kills what is left of the program's process group, and returns the result.
     fn finish(mut self) -> io::Result<ProgramOutput> {
         let _ = kill_process_group(self.pid, Signal::KILL);
         let child = self.child.take().ok_or(ErrorKind::NotFound);
@@ -288,19 +273,19 @@ impl Drop for RunningProgram {
             return;
         }
         tracing::warn!(
-            "process {} can't be killed: see why it is in state D",
+            "process {} was killed but does not end; hint: it may be in state D, waiting for a disk",
             self.pid
         );
-        // It keeps the image's lock, and a thread that waits for it.
+        // The process holds the lock of the image. A thread waits for its end.
         std::thread::spawn(move || child.wait());
     }
 }
 
 impl OutputStream {
-    /// Reads what is in the pipe now.
+    /// Reads what is in the pipe now, without blocking.
     fn read(&mut self) -> io::Result<()> {
         let mut bytes = [0; 4096];
-        // More than a pipe holds; who writes faster than this reads is heard again later.
+        // This is more than the capacity of a pipe. If the program writes faster, the next call reads the rest.
         for _ in 0..64 {
             let Some(pipe) = &mut self.pipe else {
                 break;
@@ -308,8 +293,8 @@ impl OutputStream {
             match pipe.read(&mut bytes) {
                 Ok(0) => self.pipe = None,
                 Ok(length) => {
-                    let room = MAX_KEPT_BYTES - self.kept.len();
-                    self.kept.extend_from_slice(&bytes[..length.min(room)]);
+                    let free = MAX_KEPT_BYTES - self.kept.len();
+                    self.kept.extend_from_slice(&bytes[..length.min(free)]);
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -1,4 +1,4 @@
-//! On real loop devices. Needs root.
+//! Tests with real loop devices. They need root.
 
 use std::fs::{self, File};
 use std::os::fd::OwnedFd;
@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::*;
 
-/// A volume of its own, detached when it is dropped.
+/// A volume for one test. Dropping it detaches its loop device.
 struct Volume {
     _directory: tempfile::TempDir,
     image: PathBuf,
@@ -27,7 +27,7 @@ impl Volume {
         Self::with(mebibytes, |_| ())
     }
 
-    /// On an image that holds something before it is attached.
+    /// Creates a volume on an image that `write` has written to before it is attached.
     fn with(mebibytes: u64, write: impl FnOnce(&Path)) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let name = format!("{}.img", directory.path().file_name().unwrap().display());
@@ -43,14 +43,14 @@ impl Volume {
         }
     }
 
-    /// With a file system on it.
+    /// Creates a volume with a file system.
     fn made(fstype: Fstype) -> Self {
         let mut volume = Self::empty(fstype.min_device_bytes() >> 20);
         volume.make(fstype);
         volume
     }
 
-    fn wanted(&self, fstype: Fstype) -> FormatRequest<'_> {
+    fn request(&self, fstype: Fstype) -> FormatRequest<'_> {
         FormatRequest {
             device: &self.device,
             image: &self.image,
@@ -59,39 +59,39 @@ impl Volume {
         }
     }
 
-    /// What is to be done where there is nothing.
-    fn empty_for(&self, fstype: Fstype) -> Mkfs<'_> {
-        match inspect(self.wanted(fstype)).unwrap() {
+    /// Returns the mkfs for an empty volume.
+    fn mkfs(&self, fstype: Fstype) -> Mkfs<'_> {
+        match inspect(self.request(fstype)).unwrap() {
             NextStep::Mkfs(make) => make,
             next => panic!("{next:?}"),
         }
     }
 
-    /// A new file for what is made.
-    fn beside(&self) -> PathBuf {
-        let beside = self.image.with_extension("new");
-        let file = File::create_new(&beside).unwrap();
+    /// Creates a replacement of the image.
+    fn create_replacement(&self) -> PathBuf {
+        let replacement = self.image.with_extension("new");
+        let file = File::create_new(&replacement).unwrap();
         file.set_len(self.image.metadata().unwrap().len()).unwrap();
-        beside
+        replacement
     }
 
     fn make(&mut self, fstype: Fstype) {
-        let beside = self.beside();
-        self.empty_for(fstype).run(&beside).unwrap();
+        let replacement = self.create_replacement();
+        self.mkfs(fstype).run(&replacement).unwrap();
         loops::detach(&self.image, soon()).unwrap();
-        fs::rename(beside, &self.image).unwrap();
+        fs::rename(replacement, &self.image).unwrap();
         let attached = loops::attach(&self.image, false).unwrap();
         self.device = Device::open(&attached.device).unwrap();
     }
 
     fn check(&self, fstype: Fstype) -> Result<(), FormatError> {
-        match inspect(self.wanted(fstype)).unwrap() {
+        match inspect(self.request(fstype)).unwrap() {
             NextStep::Fsck(check) => check.run(),
             next => panic!("{next:?}"),
         }
     }
 
-    /// Mounted nowhere.
+    /// Returns a detached mount.
     fn mount(&self, fstype: Fstype) -> OwnedFd {
         let request = MountRequest {
             device: &self.device.clone().into(),
@@ -111,7 +111,7 @@ impl Volume {
         assert_eq!(free.unwrap(), Some(()));
     }
 
-    /// Writes to the image while nobody has it in a cache.
+    /// Writes to the device and flushes its cache.
     fn write(&self, at: u64, bytes: &[u8]) {
         let device = File::options()
             .write(true)
@@ -125,20 +125,20 @@ impl Volume {
         fs::read(&self.image).unwrap()
     }
 
-    /// That the volume is refused, and left as it was.
+    /// Asserts that the volume is refused and not written to, and returns the error.
     fn refused(&self, wanted: FormatRequest<'_>) -> FormatError {
         let before = self.bytes();
         let error = inspect(wanted).expect_err("it is refused");
-        let sentence = error.to_string();
-        assert!(sentence.contains("; hint: "), "{sentence}");
-        assert!(self.bytes() == before, "{sentence}, and was written to");
+        let message = error.to_string();
+        assert!(message.contains("; hint: "), "{message}");
+        assert!(self.bytes() == before, "{message}, and was written to");
         error
     }
 }
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Failing here would hide the test's own failure.
+        // A failure here would hide the failure of the test.
         let _ = Command::new("losetup")
             .arg("-d")
             .arg(self.device.path())
@@ -169,7 +169,7 @@ fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
     file.write_all_at(CONTENTS, 0).unwrap();
     drop(file);
     assert!(
-        matches!(inspect(volume.wanted(fstype)), Ok(NextStep::Nothing)),
+        matches!(inspect(volume.request(fstype)), Ok(NextStep::Nothing)),
         "it is mounted"
     );
     volume.unmount(mount);
@@ -210,7 +210,7 @@ fn an_empty_volume_is_made_a_btrfs_and_then_only_checked() {
 }
 
 #[test]
-fn zeroes_that_were_written_are_empty_too() {
+fn a_volume_of_written_zeroes_is_empty() {
     let mut volume = Volume::with(8, |image| {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(&vec![0; 3 << 20], 1 << 20).unwrap();
@@ -219,13 +219,13 @@ fn zeroes_that_were_written_are_empty_too() {
 }
 
 #[test]
-fn data_that_nobody_knows_are_left_alone_wherever_they_are() {
+fn unknown_data_is_refused_at_any_position() {
     for at in [0, 1024, (4 << 20) + 17, (8 << 20) - 1] {
         let volume = Volume::with(8, |image| {
             let file = File::options().write(true).open(image).unwrap();
             file.write_all_at(b"x", at).unwrap();
         });
-        let error = volume.refused(volume.wanted(fstype_named("ext4")));
+        let error = volume.refused(volume.request(fstype_named("ext4")));
         assert!(
             matches!(error, FormatError::UnknownData { at: found, .. } if found == at),
             "{error}"
@@ -234,14 +234,14 @@ fn data_that_nobody_knows_are_left_alone_wherever_they_are() {
 }
 
 #[test]
-fn data_that_are_not_in_the_image_yet_are_seen() {
+fn data_in_the_devices_cache_is_found() {
     let volume = Volume::empty(8);
     let device = File::options()
         .write(true)
         .open(volume.device.path())
         .unwrap();
     device.write_all_at(b"x", 5 << 20).unwrap();
-    let error = inspect(volume.wanted(fstype_named("ext4"))).unwrap_err();
+    let error = inspect(volume.request(fstype_named("ext4"))).unwrap_err();
     assert!(
         matches!(error, FormatError::UnknownData { at, .. } if at == 5 << 20),
         "{error}"
@@ -249,32 +249,32 @@ fn data_that_are_not_in_the_image_yet_are_seen() {
 }
 
 #[test]
-fn a_superblock_that_is_broken_is_not_nothing() {
+fn a_volume_with_a_damaged_superblock_is_not_empty() {
     let volume = Volume::made(fstype_named("ext4"));
-    // The magic number: blkid finds nothing any more.
+    // Without the magic number blkid finds nothing.
     volume.write(0x438, &[0; 2]);
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(matches!(error, FormatError::UnknownData { .. }), "{error}");
 }
 
 #[test]
 fn another_file_system_is_refused_with_both_names() {
     let volume = Volume::made(fstype_named("ext4"));
-    let error = volume.refused(volume.wanted(fstype_named("xfs")));
-    let sentence = error.to_string();
+    let error = volume.refused(volume.request(fstype_named("xfs")));
+    let message = error.to_string();
     assert!(
-        sentence.contains("ext4") && sentence.contains("xfs"),
-        "{sentence}"
+        message.contains("ext4") && message.contains("xfs"),
+        "{message}"
     );
     assert!(error.is_volume_state());
 }
 
 #[test]
-fn an_ext3_is_mounted_as_ext4_and_not_the_other_way_round() {
+fn ext3_can_be_mounted_as_ext4_but_not_vice_versa() {
     let volume = Volume::made(fstype_named("ext3"));
     volume.check(fstype_named("ext4")).unwrap();
     let volume = Volume::made(fstype_named("ext4"));
-    let error = volume.refused(volume.wanted(fstype_named("ext3")));
+    let error = volume.refused(volume.request(fstype_named("ext3")));
     assert!(
         matches!(error, FormatError::OtherContents { .. }),
         "{error}"
@@ -284,16 +284,16 @@ fn an_ext3_is_mounted_as_ext4_and_not_the_other_way_round() {
 #[test]
 fn swap_partitions_and_luks_are_refused() {
     let volume = Volume::with(8, |image| run("mkswap", &[], image));
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(error.to_string().contains("holds swap"), "{error}");
     let volume = Volume::with(8, |image| {
-        // One partition of Linux's type, from sector 1 on.
+        // One partition of type Linux, starting at sector 1.
         let entry = [0, 0, 2, 0, 0x83, 0, 0, 0, 1, 0, 0, 0, 0xff, 0x3f, 0, 0];
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(&entry, 446).unwrap();
         file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     });
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(
         matches!(&error, FormatError::PartitionTable { table, .. } if table == "dos"),
         "{error}"
@@ -302,12 +302,12 @@ fn swap_partitions_and_luks_are_refused() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
     });
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(error.to_string().contains("crypto_LUKS"), "{error}");
 }
 
 #[test]
-fn an_image_that_was_cut_under_its_device_is_refused() {
+fn an_image_that_was_truncated_while_attached_is_refused() {
     for made in [false, true] {
         let volume = if made {
             Volume::made(fstype_named("ext4"))
@@ -317,25 +317,28 @@ fn an_image_that_was_cut_under_its_device_is_refused() {
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
             image.set_len(size).unwrap();
-            let error = volume.refused(volume.wanted(fstype_named("ext4")));
+            let error = volume.refused(volume.request(fstype_named("ext4")));
             assert!(matches!(error, FormatError::SizeMismatch { .. }), "{error}");
         }
     }
 }
 
-/// What is done to a volume between a look at it and mkfs's end; that is an error, and the volume is as it was left.
+/// Changes a volume between its inspection and mkfs. Asserts that mkfs fails and doesn't write to the volume.
 fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
     let volume = Volume::empty(8);
-    let (make, beside) = (volume.empty_for(fstype_named("ext4")), volume.beside());
+    let (make, replacement) = (
+        volume.mkfs(fstype_named("ext4")),
+        volume.create_replacement(),
+    );
     change(&File::options().write(true).open(&volume.image).unwrap());
     let before = volume.bytes();
-    let error = make.run(&beside).unwrap_err();
+    let error = make.run(&replacement).unwrap_err();
     assert!(volume.bytes() == before, "{error}, and was written to");
     error
 }
 
 #[test]
-fn an_image_that_is_cut_after_it_was_looked_at_is_not_replaced() {
+fn an_image_truncated_after_its_check_is_not_replaced() {
     let error = changed_meanwhile(|image| image.set_len(4096).unwrap());
     assert!(matches!(error, FormatError::SizeMismatch { .. }), "{error}");
 }
@@ -353,11 +356,11 @@ fn an_image_written_to_after_its_check_is_not_replaced() {
 fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
     for fstype in Fstype::all() {
         let volume = Volume::empty(fstype.min_device_bytes() >> 20);
-        let beside = volume.beside();
-        volume.empty_for(fstype).run(&beside).unwrap();
+        let replacement = volume.create_replacement();
+        volume.mkfs(fstype).run(&replacement).unwrap();
         let written = volume.image.metadata().unwrap().blocks();
         assert_eq!(written, 0, "{fstype}");
-        let found = crust_blockfs::probe::probe(File::open(beside).unwrap());
+        let found = crust_blockfs::probe::probe(File::open(replacement).unwrap());
         let found = found.unwrap().unwrap();
         assert_eq!(found.fstype, fstype.name());
     }
@@ -371,7 +374,7 @@ fn a_file_that_holds_data_is_not_formatted() {
             Volume::made(fstype_named("ext4")),
         );
         let before = other.bytes();
-        let error = volume.empty_for(fstype).run(&other.image).unwrap_err();
+        let error = volume.mkfs(fstype).run(&other.image).unwrap_err();
         assert!(
             matches!(error, FormatError::ProgramFailed { .. }),
             "{error}"
@@ -381,31 +384,31 @@ fn a_file_that_holds_data_is_not_formatted() {
 }
 
 #[test]
-fn nothing_is_made_for_a_device_that_somebody_has() {
+fn a_device_in_use_gets_no_file_system() {
     let mut volume = Volume::empty(8);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
     let claimed = claim();
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
-    let make = volume.empty_for(fstype_named("ext4"));
+    let make = volume.mkfs(fstype_named("ext4"));
     let claimed = claim();
-    let beside = volume.beside();
-    let error = make.run(&beside).unwrap_err();
+    let replacement = volume.create_replacement();
+    let error = make.run(&replacement).unwrap_err();
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
-    fs::remove_file(beside).unwrap();
+    fs::remove_file(replacement).unwrap();
     volume.make(fstype_named("ext4"));
 }
 
 #[test]
-fn nothing_is_written_to_what_can_only_be_read() {
+fn nothing_is_written_to_a_read_only_volume() {
     let volume = Volume::empty(8);
     let read_only = |volume: &Volume| {
         inspect(FormatRequest {
             read_only: true,
-            ..volume.wanted(fstype_named("ext4"))
+            ..volume.request(fstype_named("ext4"))
         })
         .map(|_| ())
     };
@@ -415,13 +418,13 @@ fn nothing_is_written_to_what_can_only_be_read() {
         "{error}"
     );
     loops::set_read_only(&volume.image, true).unwrap();
-    let error = volume.refused(volume.wanted(fstype_named("ext4")));
+    let error = volume.refused(volume.request(fstype_named("ext4")));
     assert!(
         matches!(error, FormatError::EmptyAndReadOnly { .. }),
         "{error}"
     );
     let volume = Volume::made(fstype_named("ext4"));
-    let wanted = volume.wanted(fstype_named("ext4"));
+    let wanted = volume.request(fstype_named("ext4"));
     assert!(matches!(
         inspect(FormatRequest {
             read_only: true,
@@ -440,10 +443,10 @@ fn debugfs(volume: &Volume, request: &str) {
 }
 
 #[test]
-fn what_fsck_can_correct_it_corrects() {
+fn fsck_corrects_errors() {
     const STATE: u64 = 0x43a;
     let volume = Volume::made(fstype_named("ext4"));
-    // "Errors were detected."
+    // The state "errors detected".
     debugfs(&volume, "set_super_value state 2");
     volume.check(fstype_named("ext4")).unwrap();
     let mut state = [0; 2];
@@ -455,7 +458,7 @@ fn what_fsck_can_correct_it_corrects() {
 }
 
 #[test]
-fn what_fsck_cannot_correct_by_itself_is_an_error() {
+fn errors_that_fsck_cannot_correct_are_an_error() {
     let volume = Volume::made(fstype_named("ext4"));
     debugfs(&volume, "clri <2>");
     debugfs(&volume, "set_super_value state 2");
@@ -466,11 +469,11 @@ fn what_fsck_cannot_correct_by_itself_is_an_error() {
 }
 
 #[test]
-fn only_a_volume_that_is_too_small_is_refused() {
+fn a_volume_that_is_too_small_is_refused() {
     for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
         let least = fstype.min_device_bytes() >> 20;
         let volume = Volume::empty(least - 1);
-        let error = volume.refused(volume.wanted(fstype));
+        let error = volume.refused(volume.request(fstype));
         assert!(matches!(error, FormatError::TooSmall { .. }), "{error}");
     }
 }
@@ -480,7 +483,7 @@ fn a_device_of_another_image_is_refused() {
     let (volume, other) = (Volume::empty(8), Volume::empty(8));
     let wanted = FormatRequest {
         image: &other.image,
-        ..volume.wanted(fstype_named("ext4"))
+        ..volume.request(fstype_named("ext4"))
     };
     let error = volume.refused(wanted);
     assert!(
@@ -490,16 +493,16 @@ fn a_device_of_another_image_is_refused() {
 }
 
 #[test]
-fn who_works_on_the_image_is_not_joined() {
+fn a_locked_image_is_not_formatted() {
     let volume = Volume::empty(8);
     let lock = File::open(&volume.image).unwrap();
     lock.lock().unwrap();
-    let beside = volume.beside();
+    let replacement = volume.create_replacement();
     let error = volume
-        .empty_for(fstype_named("ext4"))
-        .run(&beside)
+        .mkfs(fstype_named("ext4"))
+        .run(&replacement)
         .unwrap_err();
     assert!(error.to_string().contains("still runs; hint: "), "{error}");
-    let written = beside.metadata().unwrap().blocks();
+    let written = replacement.metadata().unwrap().blocks();
     assert_eq!(written, 0, "nothing is written");
 }

@@ -1,40 +1,43 @@
-//! Decides whether a pod may have a volume that other pods have.
+//! Decides whether a pod may use a volume that other pods use.
 
 use crust_state::info::{AccessMode, PodAccess};
 
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication};
 
-/// The step for a publication.
+/// The decision about a publish request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PublishStep<'p> {
-    /// It is there, by this record: whatever of it isn't is made again.
+    /// The publication exists, with this record. Missing parts of it are restored.
     Existing(&'p Publication),
-    /// It isn't there yet.
+    /// The publication doesn't exist yet.
     New,
 }
 
-/// Decides whether a volume may be published once more. `live` has the publications that really exist, by their target
-/// paths.
+/// Decides whether a volume may be published at `target`. `existing` has the publications that really exist, by their
+/// target paths.
 ///
-/// This is the table of CSI's `NodePublishVolume`. Kubelets before KEP-2485 say `SINGLE_NODE_WRITER` for
-/// `ReadWriteOnce`, which several pods of a node may have: such a publication is refused only for newer modes of
-/// others.
+/// This is the table in CSI's `NodePublishVolume`. A kubelet before KEP-2485 uses `SINGLE_NODE_WRITER` for
+/// `ReadWriteOnce`, which permits several pods on a node. So a publication with this mode is refused only because of
+/// another publication's newer mode.
 pub(super) fn decide<'p>(
     volume: &str,
     target: &str,
     wanted: &Publication,
-    live: &[(&str, &'p Publication)],
+    existing: &[(&str, &'p Publication)],
 ) -> Result<PublishStep<'p>, Refusal> {
-    // What is there stays, whoever else has the volume.
-    if let Some((_, there)) = live.iter().find(|(path, _)| *path == target) {
-        if is_same(there, wanted) {
-            return Ok(PublishStep::Existing(there));
+    // An existing publication is kept, regardless of other publications.
+    if let Some((_, published)) = existing.iter().find(|(path, _)| *path == target) {
+        if is_same(published, wanted) {
+            return Ok(PublishStep::Existing(published));
         }
-        let what = format!("it is published at {target}, {}", difference(there, wanted));
-        return Err(Refusal::exists(volume, what));
+        let message = format!(
+            "it is published at {target}, {}",
+            difference(published, wanted)
+        );
+        return Err(Refusal::exists(volume, message));
     }
-    for &(path, publication) in live {
+    for &(path, publication) in existing {
         let modes = [publication.usage.mode, wanted.usage.mode];
         if let Some(mode) = modes
             .into_iter()
@@ -43,49 +46,51 @@ pub(super) fn decide<'p>(
             return Err(Refusal::state(volume, exclusive(mode, path)));
         }
         if publication.usage.mount.is_none() != wanted.usage.mount.is_none() {
-            let what = format!(
-                "it is published at {path} {}; hint: as both, each would destroy the other's data",
-                kind(publication)
+            let message = format!(
+                "it is published at {path} {}; hint: it can't be used as a file system and as a block device at once, \
+                 because each would destroy the other's data",
+                access_type(publication)
             );
-            return Err(Refusal::state(volume, what));
+            return Err(Refusal::state(volume, message));
         }
         if publication.usage.is_read_only() != wanted.usage.is_read_only() {
-            let what = format!(
-                "it is published at {path} with {}; hint: a file system is read-only for all pods of a node or for none; `readonly` is each pod's own",
+            let message = format!(
+                "it is published at {path} with {}; hint: this access mode makes the file system read-only for all pods on \
+                 the node; use `readonly` for a single pod",
                 publication.usage.mode
             );
-            return Err(Refusal::state(volume, what));
+            return Err(Refusal::state(volume, message));
         }
         if publication.by != wanted.by {
-            let what = format!(
-                "it is published at {path}, where {} mounts it, and not {}; hint: all pods of a node have a volume in the same way",
-                who(publication.by),
-                who(wanted.by),
+            let message = format!(
+                "it is published at {path}, where {} mounts it, and not {}; hint: all pods on a node must get a volume in the same way",
+                describe_mounter(publication.by),
+                describe_mounter(wanted.by),
             );
-            return Err(Refusal::state(volume, what));
+            return Err(Refusal::state(volume, message));
         }
     }
     Ok(PublishStep::New)
 }
 
-/// Returns whether a request is that of an existing publication. A driver with other features may have read the same
-/// request in another way, and kubelet repeats it after its own restart, with the pod running (KEP-2857, stories 4 and
-/// 5).
-fn is_same(there: &Publication, wanted: &Publication) -> bool {
-    let is_understood = there.features != wanted.features
-        || (there.by == wanted.by && there.usage.has_same_groups(&wanted.usage));
-    is_understood
-        && there.read_only == wanted.read_only
-        && there.usage.has_same_usage(&wanted.usage)
+/// Returns whether a request is the same as that of an existing publication. kubelet repeats the request after its own
+/// restart, while the pod runs. A driver with other features may have read the same request differently, so the mounter
+/// and the groups are only compared if the features are the same (KEP-2857, stories 4 and 5).
+fn is_same(published: &Publication, wanted: &Publication) -> bool {
+    let is_read_alike = published.features != wanted.features
+        || (published.by == wanted.by && published.usage.has_same_groups(&wanted.usage));
+    is_read_alike
+        && published.read_only == wanted.read_only
+        && published.usage.has_same_usage(&wanted.usage)
 }
 
 fn exclusive(mode: AccessMode, path: &str) -> String {
     format!(
-        "it is published at {path}, and {mode} (ReadWriteOncePod) allows one pod; hint: wait until that one has ended"
+        "it is published at {path}, and {mode} (ReadWriteOncePod) allows one pod; hint: wait until that pod has ended"
     )
 }
 
-const fn kind(publication: &Publication) -> &'static str {
+const fn access_type(publication: &Publication) -> &'static str {
     if publication.usage.mount.is_some() {
         "as a file system"
     } else {
@@ -93,7 +98,7 @@ const fn kind(publication: &Publication) -> &'static str {
     }
 }
 
-const fn who(by: Mounter) -> &'static str {
+const fn describe_mounter(by: Mounter) -> &'static str {
     match by {
         Mounter::Driver => "the driver",
         Mounter::Runtime => "the container runtime",
@@ -101,11 +106,11 @@ const fn who(by: Mounter) -> &'static str {
     }
 }
 
-fn difference(there: &Publication, wanted: &Publication) -> &'static str {
-    if there.by != wanted.by {
+fn difference(published: &Publication, wanted: &Publication) -> &'static str {
+    if published.by != wanted.by {
         "and mounted by another"
-    } else if there.read_only != wanted.read_only {
-        "and `readonly` was another"
+    } else if published.read_only != wanted.read_only {
+        "with another `readonly`"
     } else {
         "with another volume_capability"
     }
@@ -138,13 +143,13 @@ mod tests {
 
     fn of<'p>(
         wanted: &Publication,
-        live: &[(&str, &'p Publication)],
+        existing: &[(&str, &'p Publication)],
     ) -> Result<PublishStep<'p>, Code> {
-        decide("v", "/here", wanted, live).map_err(|refusal| refusal.into_status().code())
+        decide("v", "/here", wanted, existing).map_err(|refusal| refusal.into_status().code())
     }
 
     #[test]
-    fn a_second_target_is_the_access_modes_matter() {
+    fn the_access_mode_decides_about_a_second_target() {
         use AccessMode::{SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter};
         let cases = [
             (
@@ -181,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_target_is_the_same_publication_or_another() {
+    fn a_publication_at_the_same_target_is_the_same_or_a_conflict() {
         let mode = AccessMode::SingleNodeSingleWriter;
         let there = publication(mode, Mounter::Runtime);
         assert_eq!(
@@ -217,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_under_other_features_keeps_what_is_published() {
+    fn an_existing_publication_is_kept_under_other_features() {
         let mode = AccessMode::SingleNodeWriter;
         let there = publication(mode, Mounter::Runtime);
         let mut wanted = publication(mode, Mounter::Driver);
@@ -228,7 +233,7 @@ mod tests {
         assert_eq!(
             step,
             Ok(PublishStep::Existing(&there)),
-            "what is there stays"
+            "the existing publication is kept"
         );
         let other = there.clone();
         let step = of(&wanted, &[("/here", &there), ("/there", &other)]);
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_node_have_a_volume_in_the_same_way() {
+    fn all_pods_on_a_node_get_a_volume_in_the_same_way() {
         let mode = AccessMode::SingleNodeMultiWriter;
         let there = publication(mode, Mounter::Driver);
         let mut block = there.clone();

@@ -1,4 +1,4 @@
-//! `NodeExpandVolume`: what is on a volume uses all of it, whoever has mounted it.
+//! `NodeExpandVolume`: grows the file system of a volume to the size of its device.
 
 use std::os::fd::OwnedFd;
 
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
 
 impl Driver {
-    /// `NodeExpandVolume`.
+    /// Handles `NodeExpandVolume`.
     pub(crate) fn expand(
         &self,
         request: &NodeExpandVolumeRequest,
@@ -28,27 +28,29 @@ impl Driver {
         check_present("volume_id", id)?;
         check_present("volume_path", &request.volume_path)?;
         let record = self.record(id)?;
-        let place = parse_volume_path(id, &request.volume_path)?;
+        let path = parse_volume_path(id, &request.volume_path)?;
         let range = request.capacity_range.unwrap_or_default();
         check_range(&record, range)?;
-        let asked = path_key(&place);
-        let staged = record.staged.get(&asked);
-        if staged.is_none() && !record.published.contains_key(&asked) {
-            return Err(not_at_path(id, &place));
+        let requested = path_key(&path);
+        let staged = record.staged.get(&requested);
+        if staged.is_none() && !record.published.contains_key(&requested) {
+            return Err(not_at_path(id, &path));
         }
         let device = self.attach(id, &record)?;
         let mut response = NodeExpandVolumeResponse {
             capacity_bytes: signed(record.capacity),
             source: String::new(),
         };
-        // At the staging path nothing is mounted: any pod's place will do.
-        let live = self.existing_publications(id, &record)?;
-        let here = live.iter().find(|(path, _)| *path == asked);
+        // Nothing is mounted at a staging path. There, the mount of any pod can be used.
+        let existing = self.existing_publications(id, &record)?;
+        let here = existing.iter().find(|(path, _)| *path == requested);
         if here.is_none() && staged.is_none() {
-            return Err(not_at_path(id, &place));
+            return Err(not_at_path(id, &path));
         }
-        let writable = live.iter().find(|(_, publication)| !publication.read_only);
-        match here.or(writable).or(live.first()) {
+        let writable = existing
+            .iter()
+            .find(|(_, publication)| !publication.read_only);
+        match here.or(writable).or(existing.first()) {
             Some((target, publication)) => {
                 let target = recorded_path(target)?;
                 if publication.by == Mounter::Kubelet {
@@ -105,7 +107,7 @@ impl Driver {
             return Err(read_only(id));
         }
         if publication.read_only {
-            // This pod's mount alone can't be written to.
+            // Only the mount of this pod is read-only.
             return grow_detached(id, device, mount);
         }
         let root = mounts::open_root(target.as_path()).map_err(Refusal::node(id))?;
@@ -113,7 +115,7 @@ impl Driver {
     }
 }
 
-/// A volume at a pod's target path.
+/// A publication of a volume.
 #[derive(Clone, Copy)]
 struct Published<'a> {
     id: &'a str,
@@ -121,18 +123,20 @@ struct Published<'a> {
     publication: &'a Publication,
 }
 
-/// KEP-2857's earlier draft, story 6: it isn't ours to grow, and whoever has it mounted can't.
+/// Returns the error for a volume that kubelet's runtime has mounted and can't grow (KEP-2857's earlier draft, story
+/// 6).
 fn expansion_unsupported(id: &str) -> Refusal {
-    let what = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: it grows when its pod is started anew by a runtime that does, or by none";
-    Refusal::state(id, what)
+    let message = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: it is \
+                   expanded when its pod is restarted, with a runtime that supports it or without deferral";
+    Refusal::state(id, message)
 }
 
 fn read_only(id: &str) -> Refusal {
-    let what = "it is there to be read only; hint: it grows when it is published to be written to";
-    Refusal::state(id, what)
+    let message = "it is read-only; hint: it is expanded when it is published for writing";
+    Refusal::state(id, message)
 }
 
-/// Grows a file system through a mount that is attached nowhere.
+/// Grows a file system through a detached mount.
 fn grow_detached(id: &str, device: &Device, mount: &MountCapability) -> Result<(), Refusal> {
     let device = DeviceFacts::from(device.clone());
     let detached = mounts::mount_detached(&device, mount).map_err(Refusal::node(id))?;
@@ -146,35 +150,36 @@ fn grow(
     mount: &MountCapability,
 ) -> Result<(), Refusal> {
     let root = mounts::reopen_readable(root, device.path()).map_err(Refusal::node(id))?;
-    // Limits are the volume's, and were looked at: a file system is a little smaller.
-    let all = SizeLimits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;
-    resize::grow(&root, device, mount.fstype.name(), all).map_err(Refusal::node(id))?;
+    // The limits of the request are for the volume and were checked. The file system is a little smaller.
+    let no_limits =
+        SizeLimits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;
+    resize::grow(&root, device, mount.fstype.name(), no_limits).map_err(Refusal::node(id))?;
     Ok(())
 }
 
 fn check_range(record: &Record, range: CapacityRange) -> Result<(), Refusal> {
     let now = signed(record.capacity);
     let CapacityRange {
-        required_bytes: least,
-        limit_bytes: most,
+        required_bytes: min,
+        limit_bytes: max,
     } = range;
-    if least < 0 || most < 0 {
-        return Err(Refusal::field("capacity_range", "it is negative"));
+    if min < 0 || max < 0 {
+        return Err(Refusal::field("capacity_range", "is negative"));
     }
-    if least > now {
+    if min > now {
         return Err(Refusal::Range(format!(
-            "the volume has {now} bytes, less than {least}; hint: ControllerExpandVolume comes first"
+            "the volume has {now} bytes, less than {min}; hint: ControllerExpandVolume comes first"
         )));
     }
-    if most != 0 && most < now {
+    if max != 0 && max < now {
         return Err(Refusal::Range(format!(
-            "the volume has {now} bytes, more than {most}"
+            "the volume has {now} bytes, more than {max}"
         )));
     }
     Ok(())
 }
 
-/// A path of a record's.
+/// Parses a path from a record.
 fn recorded_path(text: &str) -> Result<TargetPath, Refusal> {
     parse_path("volume_path", text)
 }

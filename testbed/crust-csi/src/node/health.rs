@@ -1,5 +1,5 @@
-//! `NodeGetVolumeHealth` (CSI 1.13): the same findings as `NodeGetVolumeStats`, without numbers. It may be asked about
-//! a volume that couldn't be staged or published.
+//! `NodeGetVolumeHealth` (CSI 1.13): reports the same problems as `NodeGetVolumeStats`, without usage. It can be called
+//! for a volume that couldn't be staged or published.
 
 use crust_proto::csi::v1::{
     NodeGetVolumeHealthRequest, NodeGetVolumeHealthResponse, VolumeHealthErrorType,
@@ -15,7 +15,7 @@ use crate::refusal::Refusal;
 use crate::store::{Mounter, Record};
 
 impl Driver {
-    /// `NodeGetVolumeHealth`. Without a target path, all of the volume's are looked at.
+    /// Handles `NodeGetVolumeHealth`. Without a target path, all target paths of the volume are inspected.
     pub(crate) fn health(
         &self,
         request: &NodeGetVolumeHealthRequest,
@@ -33,52 +33,52 @@ impl Driver {
         } else {
             vec![parse_volume_path(id, &request.volume_publish_path)?]
         };
-        for place in places {
-            health.extend(self.health_at(id, &record, &place)?);
+        for path in places {
+            health.extend(self.health_at(id, &record, &path)?);
         }
         Ok(NodeGetVolumeHealthResponse {
             volume_health: Some(health.into_volume_health(id)),
         })
     }
 
-    fn health_at(&self, id: &str, record: &Record, place: &TargetPath) -> Result<Health, Refusal> {
-        match self.inspect_at(id, record, place, false) {
-            Err(Refusal::NotAtPath { .. }) => self.recheck_missing_mount(id, place),
-            looked => health_seen(looked),
+    fn health_at(&self, id: &str, record: &Record, path: &TargetPath) -> Result<Health, Refusal> {
+        match self.inspect_at(id, record, path, false) {
+            Err(Refusal::NotAtPath { .. }) => self.recheck_missing_mount(id, path),
+            inspected => health_from_inspection(inspected),
         }
     }
 
-    /// Looks again where nothing is mounted, while no call publishes or unpublishes there: both keep the
-    /// record while nothing is mounted yet, or any more. If one is under way, nothing is wrong. Such a call
-    /// is told to try again if it comes during the look.
-    fn recheck_missing_mount(&self, id: &str, place: &TargetPath) -> Result<Health, Refusal> {
-        let Ok(_turn) = self.lock_target(id, place) else {
+    /// Inspects a target path again at which nothing is mounted, with the path locked. During a publish or unpublish
+    /// the volume has a record and no mount. If such a call is in progress, there is no problem. If one comes during
+    /// the inspection, it fails with `ABORTED` and is retried.
+    fn recheck_missing_mount(&self, id: &str, path: &TargetPath) -> Result<Health, Refusal> {
+        let Ok(_guard) = self.lock_target(id, path) else {
             return Ok(Health::default());
         };
         let record = self.record(id)?;
-        let by = record.published.get(&path_key(place)).map(|it| it.by);
-        match self.inspect_at(id, &record, place, false) {
-            // The mount is gone since a boot, or somebody has unmounted it.
+        let by = record.published.get(&path_key(path)).map(|it| it.by);
+        match self.inspect_at(id, &record, path, false) {
+            // The mount is gone since a reboot, or was unmounted by hand.
             Err(Refusal::NotAtPath { .. }) if by == Some(Mounter::Driver) => Ok(Problem {
                 status: VolumeHealthErrorType::Inaccessible,
                 reason: "NotMounted",
                 message: format!(
-                    "{}: the volume is published there, and isn't mounted; hint: the pod has to be started anew",
-                    place.as_path().display()
+                    "{}: the volume is published there, but is not mounted; hint: restart the pod",
+                    path.as_path().display()
                 ),
             }
             .into()),
-            looked => health_seen(looked),
+            inspected => health_from_inspection(inspected),
         }
     }
 }
 
-/// Returns the problems that a look has found; none where nothing is to be seen yet.
-fn health_seen(looked: Result<UsageAndHealth, Refusal>) -> Result<Health, Refusal> {
-    match looked {
-        Ok(look) => Ok(look.health),
+/// Returns the problems that were found. There are none if the volume isn't in use yet.
+fn health_from_inspection(inspected: Result<UsageAndHealth, Refusal>) -> Result<Health, Refusal> {
+    match inspected {
+        Ok(inspection) => Ok(inspection.health),
         Err(Refusal::NotAtPath { .. }) => Ok(Health::default()),
-        // No container has it yet.
+        // No container uses the volume yet.
         Err(Refusal::Ops { failure, .. }) if failure.code() == Code::FailedPrecondition => {
             Ok(Health::default())
         }

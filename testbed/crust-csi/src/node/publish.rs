@@ -1,4 +1,4 @@
-//! `NodePublishVolume`: the pod gets the volume; from the driver, or from its container runtime.
+//! `NodePublishVolume`: mounts a volume for a pod, or defers the mount to the container runtime.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ use crate::store::{Mounter, Publication};
 use crate::target_cleanup::is_vacant;
 
 impl Driver {
-    /// `NodePublishVolume`.
+    /// Handles `NodePublishVolume`.
     pub(crate) fn publish(
         &self,
         request: &NodePublishVolumeRequest,
@@ -33,29 +33,30 @@ impl Driver {
         let wanted = self.requested_publication(request)?;
         let mut record = self.record(id)?;
         if request.staging_target_path.is_empty() {
-            let what = "staging_target_path is required; hint: NodeStageVolume comes first";
-            return Err(Refusal::state(id, what));
+            let message = "staging_target_path is required; hint: NodeStageVolume comes first";
+            return Err(Refusal::state(id, message));
         }
         let staging = path_key(&parse_path(
             "staging_target_path",
             &request.staging_target_path,
         )?);
         let Some(staged) = record.staged.get(&staging) else {
-            let what = format!("it isn't staged at {staging}; hint: NodeStageVolume comes first");
-            return Err(Refusal::state(id, what));
+            let message =
+                format!("it is not staged at {staging}; hint: NodeStageVolume comes first");
+            return Err(Refusal::state(id, message));
         };
         if !staged.has_same_staging(&wanted.usage) {
-            let what = format!(
+            let message = format!(
                 "it is staged with another volume_capability: {}",
                 staged.describe()
             );
-            return Err(Refusal::exists(id, what));
+            return Err(Refusal::exists(id, message));
         }
-        // After a boot there is none yet, and kubelet may not stage again.
+        // After a reboot the image is not attached, and kubelet may not stage the volume again.
         let device = self.attach(id, &record)?;
-        let _turn = self.lock_target(id, &target)?;
-        let live = self.existing_publications(id, &record)?;
-        let step = decide(id, &path_key(&target), &wanted, &live)?;
+        let _guard = self.lock_target(id, &target)?;
+        let existing = self.existing_publications(id, &record)?;
+        let step = decide(id, &path_key(&target), &wanted, &existing)?;
         if let PublishStep::Existing(there) = step {
             return self.ensure_published(id, &device, &target, there);
         }
@@ -66,32 +67,32 @@ impl Driver {
         }
         tracing::info!("volume {id}: {target:?}: {}", wanted.describe());
         if wanted.by == Mounter::Kubelet {
-            // It is there once kubelet has the answer, and the record alone says so: none is left of a failure.
-            let given = self.ensure_published(id, &device, &target, &wanted)?;
+            // Only the record shows that this publication exists, so it is written last: a failure must leave none.
+            let response = self.ensure_published(id, &device, &target, &wanted)?;
             self.store.save(id, &record)?;
-            return Ok(given);
+            return Ok(response);
         }
-        // Before anything is done: what is there is always known of.
+        // The record is written first, so that whatever is mounted or staged is in a record.
         self.store.save(id, &record)?;
-        let given = self.ensure_published(id, &device, &target, &wanted);
-        if given.is_err() {
-            // kubelet doesn't unpublish what it was told can't be, and another volume may come there.
-            let is_there = self
+        let response = self.ensure_published(id, &device, &target, &wanted);
+        if response.is_err() {
+            // kubelet doesn't unpublish after a failed publish, and another volume may be published at the path.
+            let exists = self
                 .publication_exists(id, slice::from_ref(&device), &path_key(&target), &wanted)
                 .unwrap_or(true);
-            if !is_there {
+            if !exists {
                 match before {
-                    // Of something that is there, maybe, and isn't seen for now.
+                    // The earlier record may be of a publication that exists but can't be seen now.
                     Some(before) => drop(record.published.insert(path_key(&target), before)),
                     None => drop(record.published.remove(&path_key(&target))),
                 }
                 self.save_removal(id, &record);
             }
         }
-        given
+        response
     }
 
-    /// The publication that a request asks for.
+    /// Returns the publication that a request asks for.
     fn requested_publication(
         &self,
         request: &NodePublishVolumeRequest,
@@ -150,7 +151,7 @@ impl Driver {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }
-            // An earlier driver has deferred it, before a downgrade, and it is there.
+            // The driver was downgraded since the volume was deferred. It is still staged.
             (_, Mounter::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
             (Some(mount), Mounter::Runtime) => {
                 ensure_empty_directory(id, path)?;
@@ -166,8 +167,8 @@ impl Driver {
         Ok(response)
     }
 
-    /// Nothing is at a new target path but what an orchestrator has put there, and nobody else has staged anything
-    /// for it.
+    /// Checks that a new target path doesn't exist or is as an orchestrator creates it, and that no other volume is
+    /// staged there.
     fn check_vacant(
         &self,
         id: &str,
@@ -178,36 +179,36 @@ impl Driver {
         let path = target.as_path();
         let devices = slice::from_ref(device);
         let is_anothers = match self.is_other_volume_staged(id, devices, target) {
-            // Whoever doesn't defer has no need of the crust directory.
+            // An unreadable crust directory is an error only if the volume is deferred.
             Err(_) if wanted.by != Mounter::Runtime => false,
             other => other?,
         };
         if is_anothers {
-            let what = format!(
-                "{}: another volume is staged there for a container runtime; hint: `runcrust crust list` tells which",
+            let message = format!(
+                "{}: another volume is staged there for a container runtime; hint: `runcrust crust list` shows which",
                 path.display()
             );
-            return Err(Refusal::state(id, what));
+            return Err(Refusal::state(id, message));
         }
-        // A subPath's directory of kubelet's is one in kubelet's place; what a pod wrote there is kept at the end.
+        // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
         let is_block = wanted.usage.mount.is_none();
         if (kubelet_paths::is_target(target) && !is_block) || is_vacant(path, is_block) {
             return Ok(());
         }
-        // The volume itself, of which the record is an older copy.
+        // The volume itself is mounted, and the record is an older copy.
         if mounts::is_mounted_at(devices, path).is_ok_and(|has| has) {
             return Ok(());
         }
-        let what = format!(
-            "{}: something is there, which would be removed at the end; hint: a target path isn't there, or is an \
-             empty {}",
+        let message = format!(
+            "{}: something is there, which would be removed when the volume is unpublished; hint: a target path must \
+             not exist, or be an empty {}",
             path.display(),
             if is_block { "file" } else { "directory" }
         );
-        Err(Refusal::state(id, what))
+        Err(Refusal::state(id, message))
     }
 
-    /// A device node says nothing of who may write: the device does, for all who have it.
+    /// Bind mounts a block volume's device node. Makes the device read-only if necessary, which affects all pods.
     fn bind_block(
         &self,
         id: &str,
@@ -220,17 +221,22 @@ impl Driver {
         let mut others = self.existing_publications(id, &record)?.into_iter();
         let other = others.find(|(_, it)| (it.read_only || it.usage.is_read_only()) != read_only);
         if let Some((path, _)) = other {
-            let what = format!(
-                "it is published at {path}, and not read-only as here, or the other way round; hint: a block device is read-only for all pods of a node or for none"
+            let (here, there) = if read_only {
+                ("read-only", "for writing")
+            } else {
+                ("for writing", "read-only")
+            };
+            let message = format!(
+                "it is requested {here}, and published at {path} {there}; hint: a block device is read-only for all pods on a node or for none"
             );
-            return Err(Refusal::state(id, what));
+            return Err(Refusal::state(id, message));
         }
         loops::set_read_only(&self.images.path(id), read_only).map_err(Refusal::node(id))?;
         mounts::bind_device(device, target).map_err(Refusal::node(id))
     }
 }
 
-/// A deferred volume's target directory: nothing stands in it on the host, and nothing is mounted.
+/// Creates the target directory of a deferred volume. Fails if something is mounted there.
 fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
     if let Some(mounted) = mounts::mount_at(target).map_err(Refusal::node(id))? {
         let error = mounts::occupied(target, &mounted);
@@ -241,7 +247,7 @@ fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
         .map_err(Refusal::node(id))
 }
 
-/// Returns the volume that a runtime is to mount, for kubelet to hand on (KEP-2857's earlier draft).
+/// Returns what kubelet passes to the runtime for it to mount (KEP-2857's earlier draft).
 fn mount_info(
     device: &Device,
     mount: &MountCapability,
@@ -252,7 +258,7 @@ fn mount_info(
         let (key, value) = option.split_once('=').unwrap_or((option, ""));
         options.insert(key.to_owned(), value.to_owned());
     }
-    // A pod's own `readonly` kubelet tells the runtime itself: the option is for all pods of the node.
+    // `ro` is for all pods on the node. kubelet itself tells the runtime the `readonly` of the pod.
     if wanted.usage.is_read_only() {
         options.insert("ro".to_owned(), String::new());
     }

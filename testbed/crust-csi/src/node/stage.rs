@@ -1,5 +1,5 @@
-//! `NodeStageVolume`, `NodeUnstageVolume`: a loop device, with a file system on it that is sound. Nothing is
-//! mounted yet: who does that is up to the publication (KEP-2857).
+//! `NodeStageVolume`, `NodeUnstageVolume`: attaches and detaches the loop device of a volume, and prepares its file
+//! system. Nothing is mounted: the publish request decides who mounts the volume (KEP-2857).
 
 use crust_proto::csi::v1::{
     NodeStageVolumeRequest, NodeStageVolumeResponse, NodeUnstageVolumeRequest,
@@ -13,7 +13,7 @@ use crate::refusal::Refusal;
 use crate::store::Record;
 
 impl Driver {
-    /// `NodeStageVolume`.
+    /// Handles `NodeStageVolume`.
     pub(crate) fn stage(
         &self,
         request: &NodeStageVolumeRequest,
@@ -29,37 +29,37 @@ impl Driver {
         Parameters::from_volume_context(&request.volume_context)?;
         let mut record = self.record(id)?;
         if self.loop_device(id)?.is_none() {
-            // What a boot has left, or a full disk.
+            // The entries are from before a reboot, or couldn't be removed on a full disk.
             record.staged.clear();
         }
-        if let Some((there, staged)) = conflicting(&record, &staging, &usage) {
-            let what = format!(
-                "it is staged at {there} with another volume_capability: {}",
+        if let Some((path, staged)) = find_conflict(&record, &staging, &usage) {
+            let message = format!(
+                "it is staged at {path} with another volume_capability: {}",
                 staged.describe()
             );
-            return Err(if there == staging {
-                Refusal::exists(id, what)
+            return Err(if path == staging {
+                Refusal::exists(id, message)
             } else {
-                Refusal::state(id, what)
+                Refusal::state(id, message)
             });
         }
         let device = self.attach(id, &record)?;
         if let Some(mount) = &usage.mount {
             let image = self.images.path(id);
-            let wanted = FormatRequest {
+            let request = FormatRequest {
                 device: &device,
                 image: &image,
                 fstype: mount.fstype,
                 read_only: usage.is_read_only(),
             };
-            self.prepare(id, &mut record, wanted)?;
+            self.prepare(id, &mut record, request)?;
         }
         record.staged.insert(staging, usage);
         self.store.save(id, &record)?;
         Ok(NodeStageVolumeResponse {})
     }
 
-    /// `NodeUnstageVolume`.
+    /// Handles `NodeUnstageVolume`.
     pub(crate) fn unstage(
         &self,
         request: &NodeUnstageVolumeRequest,
@@ -85,61 +85,61 @@ impl Driver {
         Ok(NodeUnstageVolumeResponse {})
     }
 
-    /// Has a sound file system on the volume.
+    /// Checks the volume's file system, or makes one if the volume is empty.
     fn prepare(
         &self,
         id: &str,
         record: &mut Record,
-        wanted: FormatRequest<'_>,
+        request: FormatRequest<'_>,
     ) -> Result<(), Refusal> {
-        match format::inspect(wanted).map_err(Refusal::node(id))? {
+        match format::inspect(request).map_err(Refusal::node(id))? {
             NextStep::Nothing => {}
             NextStep::Fsck(check) => check.run().map_err(Refusal::node(id))?,
             NextStep::Mkfs(_) if record.file_system.is_some() => {
-                let what = format!(
-                    "it had a file system, and {} is empty; hint: bring it back from a backup, or delete the \
-                     volume",
-                    wanted.image.display()
+                let message = format!(
+                    "it had a file system, and {} is empty; hint: restore it from a backup, or delete the volume",
+                    request.image.display()
                 );
-                return Err(Refusal::state(id, what));
+                return Err(Refusal::state(id, message));
             }
             NextStep::Mkfs(make) => {
                 let replaced = self.replace(id, make);
                 if replaced.is_err() {
-                    // It is empty as it was; the error that counts is the first.
+                    // The volume is still empty. An error is ignored: the next attempt discards it as well.
                     let _ = self.images.discard_replacement(id);
                 }
                 replaced?;
                 self.attach(id, record)?;
             }
         }
-        let holds_it = |held: Fstype| wanted.fstype.mounts(held.name());
+        let holds_it = |held: Fstype| request.fstype.mounts(held.name());
         if !record.file_system.is_some_and(holds_it) {
-            record.file_system = Some(wanted.fstype);
+            record.file_system = Some(request.fstype);
         }
         Ok(())
     }
 
-    /// Has another image, with a file system, take the empty one's place. Whoever was making one before has ended:
-    /// to attach the image waits for its lock, which mkfs has.
-    fn replace(&self, id: &str, make: Mkfs<'_>) -> Result<(), Refusal> {
-        let beside = self.images.begin_replacement(id)?;
-        make.run(&beside).map_err(Refusal::node(id))?;
+    /// Makes a file system in a new image, and replaces the empty image by it. No mkfs of an earlier driver is running
+    /// any more: it holds the lock of the image, for which attaching the image waits.
+    fn replace(&self, id: &str, mkfs: Mkfs<'_>) -> Result<(), Refusal> {
+        let replacement = self.images.begin_replacement(id)?;
+        mkfs.run(&replacement).map_err(Refusal::node(id))?;
         self.detach(id)?;
         Ok(self.images.commit_replacement(id)?)
     }
 }
 
-/// A staging that is another than the one asked for: at the same path, or as something else.
-fn conflicting<'r>(
+/// Returns an existing staging that conflicts with a request: another capability at the same path, or a file system
+/// instead of a block device or vice versa at any path.
+fn find_conflict<'r>(
     record: &'r Record,
     staging: &str,
     usage: &Capability,
 ) -> Option<(&'r str, &'r Capability)> {
     let mut staged = record.staged.iter();
-    let found = staged.find(|(path, there)| {
-        let is_other_kind = there.mount.is_none() != usage.mount.is_none();
-        is_other_kind || (path.as_str() == staging && !there.has_same_staging(usage))
+    let conflict = staged.find(|(path, existing)| {
+        let is_other_type = existing.mount.is_none() != usage.mount.is_none();
+        is_other_type || (path.as_str() == staging && !existing.has_same_staging(usage))
     });
-    found.map(|(path, there)| (path.as_str(), there))
+    conflict.map(|(path, existing)| (path.as_str(), existing))
 }

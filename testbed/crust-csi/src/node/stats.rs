@@ -30,12 +30,12 @@ use crate::store::{Mounter, Publication, Record};
 pub(super) struct UsageAndHealth {
     usage: Vec<VolumeUsage>,
     pub(super) health: Health,
-    /// The message of `VolumeCondition` where nothing is wrong.
-    well: String,
+    /// The message of `VolumeCondition` if there is no problem.
+    healthy_message: String,
 }
 
 impl Driver {
-    /// `NodeGetVolumeStats`.
+    /// Handles `NodeGetVolumeStats`.
     pub(crate) fn stats(
         &self,
         request: &NodeGetVolumeStatsRequest,
@@ -45,49 +45,53 @@ impl Driver {
         check_present("volume_id", id)?;
         check_present("volume_path", &request.volume_path)?;
         let record = self.record(id)?;
-        let place = parse_volume_path(id, &request.volume_path)?;
-        let published = record.published.get(&path_key(&place));
+        let path = parse_volume_path(id, &request.volume_path)?;
+        let published = record.published.get(&path_key(&path));
         let by = published.map(|publication| publication.by);
         if by == Some(Mounter::Kubelet) && request.runtime_supported_stats {
-            let device = self.device(id)?.ok_or_else(|| not_at_path(id, &place))?;
+            let device = self.device(id)?.ok_or_else(|| not_at_path(id, &path))?;
             return Ok(NodeGetVolumeStatsResponse {
                 source: device.path().display().to_string(),
                 ..NodeGetVolumeStatsResponse::default()
             });
         }
-        let look = self.inspect_at(id, &record, &place, request.defer_fs_ops)?;
-        let is_told = self.features.has(Feature::VolumeCondition);
+        let inspection = self.inspect_at(id, &record, &path, request.defer_fs_ops)?;
+        let has_condition = self.features.has(Feature::VolumeCondition);
         Ok(NodeGetVolumeStatsResponse {
-            volume_condition: is_told.then(|| look.health.to_volume_condition(&look.well)),
-            usage: look.usage,
+            volume_condition: has_condition.then(|| {
+                inspection
+                    .health
+                    .to_volume_condition(&inspection.healthy_message)
+            }),
+            usage: inspection.usage,
             source: String::new(),
         })
     }
 
-    /// Measures a volume at a target or staging path, and looks for problems. `defer_fs_ops` is the caller's word that
-    /// it is deferred.
+    /// Returns the usage and the problems of a volume at a target or staging path. `defer_fs_ops` is the request's
+    /// field.
     pub(super) fn inspect_at(
         &self,
         id: &str,
         record: &Record,
-        place: &TargetPath,
+        path: &TargetPath,
         defer_fs_ops: bool,
     ) -> Result<UsageAndHealth, Refusal> {
-        let published = record.published.get(&path_key(place));
+        let published = record.published.get(&path_key(path));
         let by = published.map(|publication| publication.by);
         if by == Some(Mounter::Runtime) {
             self.check_can_defer(id)?;
         }
-        if self.is_deferred(id, place, by, defer_fs_ops)? {
-            if self.is_other_volume_staged(id, &self.loop_devices(id)?, place)? {
-                return Err(not_at_path(id, place));
+        if self.is_deferred(id, path, by, defer_fs_ops)? {
+            if self.is_other_volume_staged(id, &self.loop_devices(id)?, path)? {
+                return Err(not_at_path(id, path));
             }
-            return match self.ops.stats(place) {
+            return match self.ops.stats(path) {
                 Ok(stats) => Ok(from_runtime_stats(stats)),
                 Err(failure) => {
-                    let astray = files_on_host(place, &failure);
+                    let astray = files_on_host(path, &failure);
                     let astray = astray.ok_or_else(|| Refusal::ops(id)(failure))?;
-                    let device = self.device(id)?.ok_or_else(|| not_at_path(id, place))?;
+                    let device = self.device(id)?.ok_or_else(|| not_at_path(id, path))?;
                     Ok(UsageAndHealth {
                         health: astray.into(),
                         ..device_size_only(id, &device)?
@@ -95,61 +99,61 @@ impl Driver {
                 }
             };
         }
-        let is_staged = record.staged.contains_key(&path_key(place));
+        let is_staged = record.staged.contains_key(&path_key(path));
         let is_block = published.is_some_and(|it| it.usage.mount.is_none());
-        let device = self.find_device(id, place)?;
-        let device = device.ok_or_else(|| not_at_path(id, place))?;
-        if !is_staged && !is_mounted(id, &device, place)? {
-            return Err(not_at_path(id, place));
+        let device = self.find_device(id, path)?;
+        let device = device.ok_or_else(|| not_at_path(id, path))?;
+        if !is_staged && !is_mounted(id, &device, path)? {
+            return Err(not_at_path(id, path));
         }
-        let mut look = match published {
-            Some(publication) if !is_block => inspect_mount(id, &device, publication, place)?,
+        let mut inspection = match published {
+            Some(publication) if !is_block => inspect_mount(id, &device, publication, path)?,
             _ => device_size_only(id, &device)?,
         };
-        look.health.extend(self.image_health(id, record)?);
-        Ok(look)
+        inspection.health.extend(self.image_health(id, record)?);
+        Ok(inspection)
     }
 
-    /// Returns a volume's loop device. If its image was unlinked, or can't be looked at, it is the device that is
-    /// mounted at the place.
-    fn find_device(&self, id: &str, place: &TargetPath) -> Result<Option<Device>, Refusal> {
+    /// Returns a volume's loop device. If the image was unlinked or can't be read, returns the device that is mounted
+    /// at the path.
+    fn find_device(&self, id: &str, path: &TargetPath) -> Result<Option<Device>, Refusal> {
         let image = self.images.size(id);
         if !matches!(image, Err(ImageError::Missing(_) | ImageError::Call { .. })) {
             return self.device(id);
         }
         for device in self.loop_devices(id)? {
-            if is_mounted(id, &device, place)? {
+            if is_mounted(id, &device, path)? {
                 return Ok(Some(device));
             }
         }
         Ok(None)
     }
 
-    /// Returns whether `crust_ops` has to be asked. kubelets that don't know of deferral don't say so: the crust
-    /// directory does.
+    /// Returns whether the volume is deferred, so that `crust_ops` has the statistics. A kubelet that doesn't know of
+    /// deferral doesn't set `defer_fs_ops`, so the crust directory is read, too.
     fn is_deferred(
         &self,
         id: &str,
-        place: &TargetPath,
+        path: &TargetPath,
         by: Option<Mounter>,
-        said: bool,
+        defer_fs_ops: bool,
     ) -> Result<bool, Refusal> {
         if !self.features.has(Feature::DeferFsOps) || by == Some(Mounter::Driver) {
             return Ok(false);
         }
-        Ok(said || by == Some(Mounter::Runtime) || self.is_anything_staged(id, place)?)
+        Ok(defer_fs_ops || by == Some(Mounter::Runtime) || self.is_anything_staged(id, path)?)
     }
 }
 
-/// Whether a device is mounted at a place. What else is mounted there isn't the volume.
-fn is_mounted(id: &str, device: &Device, place: &TargetPath) -> Result<bool, Refusal> {
-    match mounts::is_mounted_at(slice::from_ref(device), place.as_path()) {
+/// Returns whether a device is mounted at a path. Another mount there is not an error.
+fn is_mounted(id: &str, device: &Device, path: &TargetPath) -> Result<bool, Refusal> {
+    match mounts::is_mounted_at(slice::from_ref(device), path.as_path()) {
         Err(MountsError::Occupied { .. }) => Ok(false),
         other => other.map_err(Refusal::node(id)),
     }
 }
 
-/// Measures the device alone, of a volume whose file system can't be looked at here.
+/// Returns only the size of the device, for a volume whose usage can't be read here.
 fn device_size_only(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal> {
     let total = device.size().map_err(Refusal::node(id))?;
     Ok(UsageAndHealth {
@@ -159,7 +163,7 @@ fn device_size_only(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal
             ..VolumeUsage::default()
         }],
         health: Health::default(),
-        well: "the volume's device is there".to_owned(),
+        healthy_message: "the volume's device is attached".to_owned(),
     })
 }
 
@@ -167,17 +171,17 @@ fn inspect_mount(
     id: &str,
     device: &Device,
     publication: &Publication,
-    place: &TargetPath,
+    path: &TargetPath,
 ) -> Result<UsageAndHealth, Refusal> {
     let (Some(mount), Some(mounted)) = (
         &publication.usage.mount,
-        mounts::mount_at(place.as_path()).map_err(Refusal::node(id))?,
+        mounts::mount_at(path.as_path()).map_err(Refusal::node(id))?,
     ) else {
-        return Err(not_at_path(id, place));
+        return Err(not_at_path(id, path));
     };
-    let root = mounts::open_root(place.as_path()).map_err(Refusal::node(id))?;
+    let root = mounts::open_root(path.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::read_usage(&root);
-    let looked = crust_volume::check_health(&HealthCheck {
+    let check = crust_volume::check_health(&HealthCheck {
         root: &root,
         mount: &mounted,
         device: device.number(),
@@ -186,10 +190,10 @@ fn inspect_mount(
         usage: usage.as_ref().map(drop),
     });
     let mut health = Health::default();
-    if looked.abnormal {
-        health.add(file_system_problem(usage.is_ok(), looked.message));
+    if check.abnormal {
+        health.add(file_system_problem(usage.is_ok(), check.message));
     }
-    let well = "the volume is mounted".to_owned();
+    let healthy_message = "the volume is mounted".to_owned();
     Ok(match usage {
         Ok(usage) => UsageAndHealth {
             usage: vec![
@@ -197,9 +201,9 @@ fn inspect_mount(
                 amounts(usage.inodes, Unit::Inodes),
             ],
             health,
-            well,
+            healthy_message,
         },
-        // kubelet looks at no condition that comes without a number.
+        // kubelet ignores a condition without usage, so the size of the device is added.
         Err(_) => UsageAndHealth {
             health,
             ..device_size_only(id, device)?
@@ -207,7 +211,7 @@ fn inspect_mount(
     })
 }
 
-/// A problem of a mounted file system: one that answers can still be used.
+/// Returns the problem of a mounted file system. A file system that answers can still be used.
 fn file_system_problem(answers: bool, message: String) -> Problem {
     let (status, reason) = if answers {
         (VolumeHealthErrorType::Degraded, "FileSystemDegraded")
@@ -224,17 +228,17 @@ fn file_system_problem(answers: bool, message: String) -> Problem {
     }
 }
 
-/// No runtime has the volume, and files are in its target directory: a pod runs under a handler without
-/// runcrust, and writes to the host's disk.
-fn files_on_host(place: &TargetPath, failure: &CallFailure) -> Option<Problem> {
-    let directory = place.as_path();
+/// Returns a problem if no runtime uses the volume and its target directory contains files. Then a pod runs under a
+/// handler without runcrust and writes to the host's disk.
+fn files_on_host(path: &TargetPath, failure: &CallFailure) -> Option<Problem> {
+    let directory = path.as_path();
     if failure.code() != Code::FailedPrecondition
         || bare_directory::contents(directory) != DirectoryContents::Files
     {
         return None;
     }
     let message = format!(
-        "{}: files are in it, on the host; hint: does the pod run under a handler without runcrust?",
+        "{}: files were written there on the host; hint: check whether the pod runs under a handler without runcrust",
         directory.display()
     );
     Some(Problem {
@@ -272,12 +276,12 @@ fn from_runtime_stats(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
         return UsageAndHealth {
             usage,
             health: problem.into(),
-            well: String::new(),
+            healthy_message: String::new(),
         };
     }
     UsageAndHealth {
         usage,
         health: Health::default(),
-        well: condition.message,
+        healthy_message: condition.message,
     }
 }

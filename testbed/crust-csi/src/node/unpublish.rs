@@ -1,9 +1,9 @@
-//! `NodeUnpublishVolume`: the pod has ended. And what `NodeUnpublishVolume` and `NodeUnstageVolume` do for a volume
-//! that doesn't exist any more, because it was deleted while its pod was being removed by force, or the node was down.
+//! `NodeUnpublishVolume`, and what it and `NodeUnstageVolume` do for a volume that doesn't exist any more. A volume can
+//! be deleted while its pod is removed by force, or while the node is down.
 //!
-//! CSI has `NOT_FOUND` for such a volume, after which kubelet asks again for ever, and the pod's directory stays. So it
-//! is given back by what is found at the path. What is mounted there and isn't provably this volume's stays, and is an
-//! error.
+//! CSI specifies `NOT_FOUND` for such a volume, but then kubelet repeats the call for ever and the pod's directory
+//! stays. So the path is cleaned up according to what is found there. A mount that can't be shown to be this volume's
+//! is left, and is an error.
 
 use crust_blockfs::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
@@ -18,7 +18,7 @@ use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record, is_id};
 
 impl Driver {
-    /// `NodeUnpublishVolume`.
+    /// Handles `NodeUnpublishVolume`.
     pub(crate) fn unpublish(
         &self,
         request: &NodeUnpublishVolumeRequest,
@@ -30,33 +30,33 @@ impl Driver {
             self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
             return Ok(NodeUnpublishVolumeResponse {});
         };
-        let _turn = self.lock_target(id, &target)?;
+        let _guard = self.lock_target(id, &target)?;
         let devices = self.loop_devices(id)?;
         let published = record.published.get(&path_key(&target));
         let by = published.map(|publication| publication.by);
         if published.is_none() {
-            // It was given back before, or its record is an older copy: kubelet's own paths are looked at, and
-            // none that another volume has.
+            // The volume was unpublished before, or the record is an older copy. The path is cleaned up if it is one of
+            // kubelet's own and no other volume is there.
             if !kubelet_paths::is_target(&target) {
                 return Ok(NodeUnpublishVolumeResponse {});
             }
             self.check_not_other_volumes(id, &target)?;
             if self.is_other_volume_staged(id, &devices, &target)? {
-                let what = format!("{} is another volume's", target.as_path().display());
-                return Err(Refusal::state(id, what));
+                let message = format!("{} is another volume's", target.as_path().display());
+                return Err(Refusal::state(id, message));
             }
         } else if !self.is_surely_published(id, &devices, &target, published)?
             && self.other_volume_at(id, &target)?.is_some()
         {
-            // This one never was there, or isn't any more.
+            // Another volume is at the path. This one was never there, or is gone.
             record.published.remove(&path_key(&target));
             self.save_publication_removal(id, &record, by)?;
             return Ok(NodeUnpublishVolumeResponse {});
         }
-        // The runtime goes first: until then a pod may still use it.
+        // The volume is unstaged first. Until then a pod may use it.
         if by != Some(Mounter::Driver) && self.features.has(Feature::DeferFsOps) {
-            let is_said = request.defer_fs_ops || by == Some(Mounter::Runtime);
-            self.unstage_deferred(id, &target, is_said)?;
+            let is_deferred = request.defer_fs_ops || by == Some(Mounter::Runtime);
+            self.unstage_deferred(id, &target, is_deferred)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
         self.clean_up_path(id, &target)?;
@@ -66,29 +66,29 @@ impl Driver {
         Ok(NodeUnpublishVolumeResponse {})
     }
 
-    /// kubelets that don't know of deferral don't say that it was deferred: the crust directory does. Where nothing
-    /// is to be seen there, a stage may still be under way, and `crust_ops` ends it; unless that isn't there either,
-    /// as after a boot.
+    /// Unstages a deferred volume with `crust_ops`. A kubelet that doesn't know of deferral doesn't set `defer_fs_ops`,
+    /// so the crust directory is read, too. If it has no entry, a stage may still be in progress, which `crust_ops`
+    /// ends. If `crust_ops` isn't running either, as after a reboot, there is nothing to do.
     pub(super) fn unstage_deferred(
         &self,
         id: &str,
         target: &TargetPath,
-        is_said: bool,
+        is_deferred: bool,
     ) -> Result<(), Refusal> {
         let is_staged = self.is_anything_staged(id, target)?;
-        if !is_said && !is_staged {
+        if !is_deferred && !is_staged {
             return Ok(());
         }
         match self.ops.unstage(target) {
-            // No stage outlives it, and what one has left is to be seen by now. (What one leaves in its last moment
-            // `gc` finds: the target directory is gone by then.)
+            // No stage outlives `crust_ops`, and what a stage has left can be seen by now. (`gc` removes what a stage
+            // leaves in its last moment, because the target directory is gone by then.)
             Err(CallFailure::Unreachable(_)) if !self.is_anything_staged(id, target)? => Ok(()),
             unstaged => unstaged.map_err(Refusal::ops(id)),
         }
     }
 
-    /// Removes the record of a publication. For one that is left to kubelet the record alone counts, so the removal
-    /// must not fail; others are found without it.
+    /// Saves a record from which a publication was removed. Only the record shows whether a publication that is left to
+    /// kubelet exists, so then a failure is an error. Others are determined without the record.
     fn save_publication_removal(
         &self,
         id: &str,
@@ -102,7 +102,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Whether what is at a target path is surely the volume.
+    /// Returns whether the volume is certainly at the target path.
     fn is_surely_published(
         &self,
         id: &str,
@@ -120,23 +120,23 @@ impl Driver {
 }
 
 impl Driver {
-    /// Answers `NodeUnpublishVolume` of a volume that doesn't exist.
+    /// Handles `NodeUnpublishVolume` for a volume that doesn't exist.
     pub(super) fn unpublish_unknown(
         &self,
         id: &str,
         target: &TargetPath,
         defer_fs_ops: bool,
     ) -> Result<(), Refusal> {
-        let _turn = self.lock_target(id, target)?;
+        let _guard = self.lock_target(id, target)?;
         let devices = self.loop_devices_of_unknown(id)?;
         self.check_not_other_volumes(id, target)?;
         if self.is_other_volume_staged(id, &devices, target)? {
-            let what = format!(
+            let message = format!(
                 "{}: another driver's device is staged there for a container runtime; hint: `runcrust crust list` \
                  shows which",
                 target.as_path().display()
             );
-            return Err(Refusal::state(id, what));
+            return Err(Refusal::state(id, message));
         }
         if self.features.has(Feature::DeferFsOps) {
             self.unstage_deferred(id, target, defer_fs_ops)?;
@@ -144,14 +144,14 @@ impl Driver {
         self.clean_up_unknown(id, &devices, target)
     }
 
-    /// Answers `NodeUnstageVolume` of a volume that doesn't exist.
+    /// Handles `NodeUnstageVolume` for a volume that doesn't exist.
     pub(super) fn unstage_unknown(&self, id: &str, staging: &TargetPath) -> Result<(), Refusal> {
-        let _turn = self.lock_target(id, staging)?;
+        let _guard = self.lock_target(id, staging)?;
         let path = path_key(staging);
         for (other, record) in self.store.all()? {
             if record.is_some_and(|it| it.staged.contains_key(&path)) {
-                let what = format!("{path} is the staging path of volume {other}");
-                return Err(Refusal::state(id, what));
+                let message = format!("{path} is the staging path of volume {other}");
+                return Err(Refusal::state(id, message));
             }
         }
         let devices = self.loop_devices_of_unknown(id)?;
@@ -162,17 +162,18 @@ impl Driver {
         &self,
         id: &str,
         devices: &[Device],
-        place: &TargetPath,
+        path: &TargetPath,
     ) -> Result<(), Refusal> {
-        mounts::unmount(devices, None, place.as_path()).map_err(Refusal::node(id))?;
-        if kubelet_paths::directory(place, &self.settings.driver_name).is_some() {
-            self.clean_up_path(id, place)?;
+        mounts::unmount(devices, None, path.as_path()).map_err(Refusal::node(id))?;
+        if kubelet_paths::directory(path, &self.settings.driver_name).is_some() {
+            self.clean_up_path(id, path)?;
         }
-        tracing::info!("volume {id}: there is none, and nothing of it is left at {place:?}");
+        tracing::info!("volume {id}: does not exist; {path:?} has been cleaned up");
         Ok(())
     }
 
-    /// Returns the loop devices of the volume's image, which was unlinked. Other drivers' ids are no names of images.
+    /// Returns the loop devices whose image was unlinked, by the name of the image. Ids of other drivers have no
+    /// images.
     fn loop_devices_of_unknown(&self, id: &str) -> Result<Vec<Device>, Refusal> {
         if is_id(id) {
             self.loop_devices(id)

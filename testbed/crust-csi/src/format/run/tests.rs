@@ -12,7 +12,7 @@ fn shell(
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[test]
-fn what_a_program_says_is_told_with_how_it_ended() {
+fn the_output_and_the_exit_status_are_returned() {
     let ran = shell("echo one; echo two >&2; exit 4", None, TIMEOUT).unwrap();
     assert_eq!(ran.status.code(), Some(4));
     assert_eq!(
@@ -23,7 +23,7 @@ fn what_a_program_says_is_told_with_how_it_ended() {
 }
 
 #[test]
-fn a_program_has_an_environment_of_its_own() {
+fn a_program_has_a_clean_environment() {
     let ran = shell(
         "env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD=; pwd",
         None,
@@ -40,7 +40,7 @@ fn a_program_has_an_environment_of_its_own() {
 }
 
 #[test]
-fn of_a_program_that_says_much_the_beginning_is_kept() {
+fn the_beginning_of_long_output_is_kept() {
     let ran = shell(
         "head -c 1000000 /dev/zero | tr '\\0' x; echo end >&2",
         None,
@@ -67,16 +67,16 @@ fn a_program_that_hangs_is_killed_with_its_children() {
         let lock = ImageLock::acquire(image.path()).unwrap();
         let error = shell(script, Some(lock), Duration::from_millis(50)).unwrap_err();
         assert!(matches!(error, RunError::TimedOut { .. }), "{error}");
-        // Whoever were left would have the lock.
+        // A process that is left would hold the lock.
         ImageLock::acquire(image.path()).unwrap_or_else(|error| panic!("{script}: {error}"));
     }
 }
 
 #[test]
-fn a_program_keeps_the_images_lock_without_its_parent() {
+fn a_program_holds_the_lock_after_its_parent_has_ended() {
     let image = tempfile::NamedTempFile::new().unwrap();
     let lock = ImageLock::acquire(image.path()).unwrap();
-    // What leaves its group outlives the program, as the program would outlive the driver.
+    // A child in another session outlives the program, as the program would outlive the driver.
     let script = "exec 3<&0; echo $(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null 2>&1' <&3 &)";
     let ran = shell(script, Some(lock), TIMEOUT).unwrap();
     let left = String::from_utf8(ran.stdout).unwrap();
@@ -92,7 +92,7 @@ fn a_program_keeps_the_images_lock_without_its_parent() {
 }
 
 #[test]
-fn a_program_that_is_not_there_is_an_error() {
+fn a_missing_program_is_an_error() {
     let error = run("mkfs.none", &[], None, TIMEOUT).unwrap_err();
     assert!(
         error.to_string().starts_with("mkfs.none isn't in "),
