@@ -399,7 +399,7 @@ fn a_device_is_idle_once_it_is_detached() {
 }
 
 #[test]
-fn a_detached_device_number_is_writable_again() {
+fn a_detached_number_is_writable_for_the_next_image() {
     let test_image = TestImage::new();
     test_image.attach();
     for read_only in [true, false, true, true] {
@@ -465,7 +465,7 @@ fn an_image_attached_read_only_cannot_be_made_writable() {
 }
 
 #[test]
-fn an_unattached_image_is_neither_refreshed_nor_read_only() {
+fn an_unattached_image_cannot_be_refreshed() {
     let test_image = TestImage::new();
     let results = [
         loops::refresh(&test_image.image).map(drop),

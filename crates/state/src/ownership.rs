@@ -75,7 +75,7 @@ pub enum Conflict {
     },
     /// Two block devices have the same data. Two superblocks on it would destroy the file system.
     #[error(
-        "{owner} uses the same data through device {existing} (this volume's is {requested}); hint: stage both volumes with the same device"
+        "{owner} uses the same data through device {existing} (this volume's device is {requested}); hint: stage both volumes with the same device"
     )]
     Alias {
         owner: VolumeOwner,
@@ -396,7 +396,7 @@ mod tests {
         for pod in ["mine", "other"] {
             let message = decide(false, &RW(), &[used_by(pod, "7:2", false, RW())]).unwrap_err();
             assert!(
-                message.contains("through device 7:2 (this volume's is 7:1)"),
+                message.contains("through device 7:2 (this volume's device is 7:1)"),
                 "{message}"
             );
         }
