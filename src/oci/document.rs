@@ -96,7 +96,7 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Reports whether any mount has a string under `key` for which `matches` returns true.
+    /// Returns whether any mount has a string under `key` for which `matches` returns true.
     pub(crate) fn has_mount(&self, key: &str, matches: impl Fn(&str) -> bool) -> bool {
         let mounts = self.top.get(MOUNTS).into_iter().flat_map(Json::elements);
         let mut values = mounts.filter_map(|mount| Object::of(mount, MOUNT).get(key));
@@ -125,12 +125,12 @@ impl<'a> Document<'a> {
     ///
     /// Several `annotations` objects are merged, as in Go. This is safe because only runcrust uses these annotations.
     pub(crate) fn annotation(&self, key: &str) -> Result<Option<Cow<'a, str>>, DocumentError> {
-        let place = format_args!("annotations");
+        let json_path = format_args!("annotations");
         let Some(last) = self.top.get(ANNOTATIONS) else {
             return Ok(None);
         };
         if !last.is_object() {
-            return Err(wrong_type(place, "an object", last));
+            return Err(wrong_type(json_path, "an object", last));
         }
         let is_ambiguous = self.top.is_ambiguous();
         let several = is_ambiguous.then(|| self.members_of_key(ANNOTATIONS));
@@ -197,8 +197,8 @@ impl<'a> Document<'a> {
         let Some(linux) = self.linux()? else {
             return Ok(None);
         };
-        let place = format_args!("linux.rootfsPropagation");
-        text(linux, "rootfsPropagation", place)
+        let json_path = format_args!("linux.rootfsPropagation");
+        text(linux, "rootfsPropagation", json_path)
     }
 
     /// Returns `linux.mountLabel` (config-linux.md "Mount Label").
@@ -217,10 +217,10 @@ impl<'a> Document<'a> {
         let numbered = ranges.into_iter().enumerate();
         numbered
             .map(|(index, range)| {
-                let place = format!("linux.{key}[{index}]");
-                let range = Object::read(range, ID_MAPPING, format_args!("{place}"))?;
+                let json_path = format!("linux.{key}[{index}]");
+                let range = Object::read(range, ID_MAPPING, format_args!("{json_path}"))?;
                 let id = |key| match range.get(key) {
-                    Some(value) => id(value, format_args!("{place}.{key}")),
+                    Some(value) => id(value, format_args!("{json_path}.{key}")),
                     None => Ok(0),
                 };
                 Ok(IdMapping {
@@ -266,8 +266,8 @@ impl<'a> Document<'a> {
             ArrayPath::Devices => self.linux()?.and_then(|linux| linux.get("devices")),
             ArrayPath::DeviceRules => match self.linux()? {
                 Some(linux) => {
-                    let place = format_args!("linux.resources");
-                    object(linux, "resources", RESOURCES, place)?
+                    let json_path = format_args!("linux.resources");
+                    object(linux, "resources", RESOURCES, json_path)?
                         .and_then(|resources| resources.get("devices"))
                 }
                 None => None,
@@ -276,7 +276,7 @@ impl<'a> Document<'a> {
     }
 }
 
-/// Reports whether `name` is the JSON text of `key`.
+/// Returns whether `name` is the JSON text of `key`.
 fn is_key(name: Json<'_>, key: &str) -> bool {
     name.quoted().is_some_and(|quoted| {
         // Escapes make a name longer, never shorter.
@@ -288,22 +288,22 @@ fn object<'a>(
     parent: &Object<'a>,
     key: &str,
     keys: Keys,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
 ) -> Result<Option<Object<'a>>, DocumentError> {
     parent
         .get(key)
-        .map(|value| Object::read(value, keys, place))
+        .map(|value| Object::read(value, keys, json_path))
         .transpose()
 }
 
 fn text<'a>(
     object: &Object<'a>,
     key: &str,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
 ) -> Result<Option<Cow<'a, str>>, DocumentError> {
     object
         .get(key)
-        .map(|value| string(value, place))
+        .map(|value| string(value, json_path))
         .transpose()
 }
 

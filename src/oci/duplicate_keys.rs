@@ -79,8 +79,8 @@ impl<'a> Document<'a> {
     /// only for itself, so duplicates there stay.
     pub(crate) fn mask_duplicates(&self) -> Result<Option<Vec<u8>>, DocumentError> {
         let mut splices = Splices::new(self.text);
-        self.visit_objects(&mut |json, object, place| {
-            mask_in_object(json, object, place, &mut splices)
+        self.visit_objects(&mut |json, object, json_path| {
+            mask_in_object(json, object, json_path, &mut splices)
         })?;
         if splices.is_empty() {
             return Ok(None);
@@ -113,7 +113,7 @@ impl<'a> Document<'a> {
         }
     }
 
-    /// Calls `visit` for all objects with known keys, with the object's JSON, its values and its place.
+    /// Calls `visit` for all objects with known keys, with the object's JSON, its values and its JSON path.
     fn visit_objects<E>(
         &self,
         visit: &mut impl FnMut(Json<'a>, &Object<'a>, Arguments<'_>) -> Result<(), E>,
@@ -183,13 +183,13 @@ fn layers(option: &str) -> impl Iterator<Item = String> + use<> {
     layers.filter_map(|layer| layer.into_os_string().into_string().ok())
 }
 
-/// Reports whether the mount may be an overlay, the kernel's or fuse-overlayfs.
+/// Returns whether the mount may be an overlay, the kernel's or fuse-overlayfs.
 fn is_overlay(mount: &Object<'_>) -> bool {
     let kind = mount.get("type").and_then(Json::quoted);
     kind.is_some_and(|kind| kind.contains('\\') || kind.contains("overlay"))
 }
 
-/// Reports whether the delegate may make a bind mount, by the type or the options.
+/// Returns whether the delegate may make a bind mount, by the type or the options.
 fn may_bind(mount: &Object<'_>) -> bool {
     let is = |value: Json<'_>, word: &str| {
         let text = value.quoted().and_then(|quoted| decoded(quoted).ok());
@@ -213,7 +213,7 @@ fn missing_source_keys(mount: Json<'_>) -> Vec<&'static str> {
 fn mask_in_object<'a>(
     json: Json<'a>,
     object: &Object<'a>,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
     splices: &mut Splices<'a>,
 ) -> Result<(), DocumentError> {
     if !object.is_ambiguous() {
@@ -227,7 +227,7 @@ fn mask_in_object<'a>(
         let (known, effective) = (keys[at], object.get_or_null(keys[at]));
         if let KeyMatch::OnlyFor(family) = key_match {
             return Err(DocumentError::Spelling {
-                place: place.to_string(),
+                json_path: json_path.to_string(),
                 key: decoded(key.quoted().unwrap_or_default())
                     .unwrap_or_default()
                     .into(),
@@ -241,7 +241,7 @@ fn mask_in_object<'a>(
         }
         if value.is_object() && effective.is_some_and(Json::is_object) {
             return Err(DocumentError::Duplicate {
-                place: place.to_string(),
+                json_path: json_path.to_string(),
                 key: known,
             });
         }
@@ -256,7 +256,7 @@ fn visit_below<'a, E>(
     schema: &ObjectSchema,
     visit: &mut impl FnMut(Json<'a>, &Object<'a>, Arguments<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    visit(json, object, format_args!("{}", schema.place))?;
+    visit(json, object, format_args!("{}", schema.json_path))?;
     for (key, node) in schema.children {
         let Some(value) = object.get(key) else {
             continue;

@@ -171,8 +171,8 @@ impl<'e> EditsByArray<'e> {
                     self.edit_array(value, *array, splices)?;
                 }
                 (Some(value), SchemaNode::Object(schema)) => {
-                    let place = format_args!("{}", schema.place);
-                    let object = Object::read(value, schema.keys, place)?;
+                    let json_path = format_args!("{}", schema.json_path);
+                    let object = Object::read(value, schema.keys, json_path)?;
                     let open = value.span(splices.text()).start;
                     self.edit_object(&object, open, schema, splices)?;
                 }
@@ -249,7 +249,7 @@ impl<'e> EditsByArray<'e> {
         Ok(())
     }
 
-    /// Reports whether there are edits below a node.
+    /// Returns whether there are edits below a node.
     fn edits(&self, node: &SchemaNode) -> bool {
         match node {
             SchemaNode::Array(array, _) => self.0.contains_key(array),

@@ -31,39 +31,39 @@ pub(crate) enum DocumentError {
     #[error("config.json isn't valid JSON")]
     Syntax(#[source] serde_json::Error),
     /// A value doesn't have the type that the OCI runtime specification requires.
-    #[error("config.json: {place} is {found}, not {expected}")]
+    #[error("config.json: {json_path} is {found}, not {expected}")]
     WrongType {
         /// The JSON path.
-        place: String,
+        json_path: String,
         expected: &'static str,
         found: &'static str,
     },
     /// A string contains an unpaired surrogate, which Go and C parsers decode differently.
-    #[error("config.json: {place} is not valid Unicode")]
+    #[error("config.json: {json_path} is not valid Unicode")]
     Text {
         /// The JSON path.
-        place: String,
+        json_path: String,
         /// The parser's error, with the position in the string.
         #[source]
         source: serde_json::Error,
     },
     /// A string contains a NUL character.
     #[error(
-        "config.json: {place} has a NUL character, and {} ignore the rest of the string; hint: remove the character",
+        "config.json: {json_path} has a NUL character, and {} ignore the rest of the string; hint: remove the character",
         ParserFamily::C
     )]
     Nul {
         /// The JSON path.
-        place: String,
+        json_path: String,
     },
     /// A key is equal to a known one for some parsers only, such as `Mounts` for Go.
     #[error(
-        "config.json: {place} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell it \
+        "config.json: {json_path} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell it \
          \"{known}\""
     )]
     Spelling {
         /// The JSON path of the object.
-        place: String,
+        json_path: String,
         /// The key as written in the document.
         key: String,
         known: &'static str,
@@ -71,12 +71,12 @@ pub(crate) enum DocumentError {
     },
     /// A key occurs twice, each time with an object. Parsers use the first, the last, or merge them.
     #[error(
-        "config.json: {place} has the key \"{key}\" twice, each with an object, and OCI runtimes read that differently; \
+        "config.json: {json_path} has the key \"{key}\" twice, each with an object, and OCI runtimes read that differently; \
          hint: merge the two objects"
     )]
     Duplicate {
         /// The JSON path of the object that has the keys.
-        place: String,
+        json_path: String,
         key: &'static str,
     },
     /// Duplicate keys can't be masked, because the document already contains masked keys.
@@ -86,10 +86,10 @@ pub(crate) enum DocumentError {
     )]
     Reserved { prefix: &'static str },
     /// An array is too long.
-    #[error("config.json: {place} has more than {limit} elements")]
+    #[error("config.json: {json_path} has more than {limit} elements")]
     TooMany {
         /// The JSON path of the array.
-        place: String,
+        json_path: String,
         limit: usize,
     },
     /// An edit names an element that doesn't exist.

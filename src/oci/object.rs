@@ -33,12 +33,12 @@ impl<'a> Object<'a> {
     pub(super) fn first_of(
         text: &'a str,
         keys: Keys,
-        place: Arguments<'_>,
+        json_path: Arguments<'_>,
     ) -> Result<(Json<'a>, Self), DocumentError> {
         let start = text.len() - text.trim_start_matches(WHITE_SPACE).len();
         if !text[start..].starts_with('{') {
             let value = Json::parse_first(text).map_err(DocumentError::Syntax)?;
-            return Err(wrong_type(place, "an object", value));
+            return Err(wrong_type(json_path, "an object", value));
         }
         let mut reader = serde_json::Deserializer::from_str(text);
         let object = reader
@@ -52,16 +52,16 @@ impl<'a> Object<'a> {
         Ok((Json::from_checked(&text[start..end]), object))
     }
 
-    /// Reads the object at `place`. Fails if `value` isn't an object.
+    /// Reads the object at `json_path`. Fails if `value` isn't an object.
     pub(super) fn read(
         value: Json<'a>,
         keys: Keys,
-        place: Arguments<'_>,
+        json_path: Arguments<'_>,
     ) -> Result<Self, DocumentError> {
         if value.is_object() {
             Ok(Self::of(value, keys))
         } else {
-            Err(wrong_type(place, "an object", value))
+            Err(wrong_type(json_path, "an object", value))
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Object<'a> {
         self.last
     }
 
-    /// Reports whether parsers may read the object differently: a known key occurs twice, or a key is equal to a known
+    /// Returns whether parsers may read the object differently: a known key occurs twice, or a key is equal to a known
     /// one for some parsers only.
     pub(super) const fn is_ambiguous(&self) -> bool {
         self.is_ambiguous
@@ -185,7 +185,7 @@ fn position(quoted: &str, keys: Keys) -> Option<(usize, bool)> {
     Some((at, key == keys[at]))
 }
 
-/// Reports whether Go's encoding/json takes `key` for the field `known`. It uses simple Unicode case folding, which for
+/// Returns whether Go's encoding/json takes `key` for the field `known`. It uses simple Unicode case folding, which for
 /// ASCII letters adds U+017F (long s) and U+212A (Kelvin sign).
 fn folds_to(key: &str, known: &str) -> bool {
     if key.is_ascii() {

@@ -83,7 +83,7 @@ impl fmt::Display for ArrayPath {
 /// The schema of an object.
 pub(super) struct ObjectSchema {
     /// The object's JSON path, for errors.
-    pub(super) place: &'static str,
+    pub(super) json_path: &'static str,
     pub(super) keys: Keys,
     pub(super) children: &'static [(&'static str, SchemaNode)],
 }
@@ -99,14 +99,14 @@ pub(super) enum SchemaNode {
 }
 
 pub(super) const DOCUMENT: ObjectSchema = ObjectSchema {
-    place: "the document",
+    json_path: "the document",
     keys: TOP,
     children: &[
         (MOUNTS, SchemaNode::Array(ArrayPath::Mounts, MOUNT)),
         (
             "hooks",
             SchemaNode::Object(&ObjectSchema {
-                place: "hooks",
+                json_path: "hooks",
                 keys: HOOKS,
                 children: &[
                     (
@@ -124,14 +124,14 @@ pub(super) const DOCUMENT: ObjectSchema = ObjectSchema {
         (
             "linux",
             SchemaNode::Object(&ObjectSchema {
-                place: "linux",
+                json_path: "linux",
                 keys: LINUX,
                 children: &[
                     ("devices", SchemaNode::Array(ArrayPath::Devices, &[])),
                     (
                         "resources",
                         SchemaNode::Object(&ObjectSchema {
-                            place: "linux.resources",
+                            json_path: "linux.resources",
                             keys: RESOURCES,
                             children: &[(
                                 "devices",
@@ -157,7 +157,7 @@ pub(super) const DOCUMENT: ObjectSchema = ObjectSchema {
         (
             "root",
             SchemaNode::Object(&ObjectSchema {
-                place: "root",
+                json_path: "root",
                 keys: ROOT,
                 children: &[],
             }),

@@ -161,7 +161,7 @@ fn keys_that_only_go_matches_are_refused_at_every_level() {
 }
 
 #[test]
-fn errors_about_a_wrong_type_name_the_place() {
+fn errors_about_a_wrong_type_name_the_json_path() {
     for (text, sentence) in [
         ("[]", "the document is an array, not an object"),
         ("null", "the document is null, not an object"),

@@ -13,7 +13,7 @@ use super::json::Json;
 const MAX_ELEMENTS: usize = 100_000;
 
 pub(super) fn wrong_type(
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
     expected: &'static str,
     value: Json<'_>,
 ) -> DocumentError {
@@ -26,37 +26,37 @@ pub(super) fn wrong_type(
         _ => "a number",
     };
     DocumentError::WrongType {
-        place: place.to_string(),
+        json_path: json_path.to_string(),
         expected,
         found,
     }
 }
 
-/// Decodes the string at `place`. Fails if it contains a NUL character.
+/// Decodes the string at `json_path`. Fails if it contains a NUL character.
 pub(super) fn string<'a>(
     value: Json<'a>,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
-    let text = string_with_nul(value, place)?;
+    let text = string_with_nul(value, json_path)?;
     if text.contains('\0') {
         return Err(DocumentError::Nul {
-            place: place.to_string(),
+            json_path: json_path.to_string(),
         });
     }
     Ok(text)
 }
 
-/// Decodes the string at `place`, which may contain NUL characters. Only for strings that delegates don't use: in C
+/// Decodes the string at `json_path`, which may contain NUL characters. Only for strings that delegates don't use: in C
 /// they would end at the first NUL.
 pub(super) fn string_with_nul<'a>(
     value: Json<'a>,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
 ) -> Result<Cow<'a, str>, DocumentError> {
     let Some(quoted) = value.quoted() else {
-        return Err(wrong_type(place, "a string", value));
+        return Err(wrong_type(json_path, "a string", value));
     };
     decoded(quoted).map_err(|source| DocumentError::Text {
-        place: place.to_string(),
+        json_path: json_path.to_string(),
         source,
     })
 }
@@ -84,24 +84,24 @@ pub(super) fn before_nul(quoted: &str) -> Option<&str> {
     None
 }
 
-/// Decodes the user or group id at `place`.
-pub(super) fn id(value: Json<'_>, place: Arguments<'_>) -> Result<u32, DocumentError> {
+/// Decodes the user or group id at `json_path`.
+pub(super) fn id(value: Json<'_>, json_path: Arguments<'_>) -> Result<u32, DocumentError> {
     serde_json::from_str(value.text())
-        .map_err(|_| wrong_type(place, "a number from 0 to 4294967295", value))
+        .map_err(|_| wrong_type(json_path, "a number from 0 to 4294967295", value))
 }
 
-/// Returns the elements of the array at `place`.
+/// Returns the elements of the array at `json_path`.
 pub(super) fn elements<'a>(
     value: Json<'a>,
-    place: Arguments<'_>,
+    json_path: Arguments<'_>,
 ) -> Result<Vec<Json<'a>>, DocumentError> {
     if !value.is_array() {
-        return Err(wrong_type(place, "an array", value));
+        return Err(wrong_type(json_path, "an array", value));
     }
     let elements: Vec<_> = value.elements().take(MAX_ELEMENTS + 1).collect();
     if elements.len() > MAX_ELEMENTS {
         return Err(DocumentError::TooMany {
-            place: place.to_string(),
+            json_path: json_path.to_string(),
             limit: MAX_ELEMENTS,
         });
     }

@@ -146,7 +146,7 @@ fn values_that_do_not_count_are_masked() {
 /// Only Go parsers would merge them.
 #[test]
 fn two_objects_under_one_key_are_refused() {
-    for (text, place, key) in [
+    for (text, json_path, key) in [
         (r#"{"linux":{},"linux":{}}"#, "the document", "linux"),
         (
             r#"{"hooks":{},"hooks":[],"hooks":{}}"#,
@@ -162,7 +162,7 @@ fn two_objects_under_one_key_are_refused() {
     ] {
         let error = mask_duplicates(text).unwrap_err().to_string();
         let expected =
-            format!("config.json: {place} has the key \"{key}\" twice, each with an object");
+            format!("config.json: {json_path} has the key \"{key}\" twice, each with an object");
         assert!(error.starts_with(&expected), "{text}: {error}");
     }
 }

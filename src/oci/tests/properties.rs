@@ -230,17 +230,17 @@ fn apply_to_value(mut value: Value, edits: &[Edit]) -> Value {
         if !moves_elements && pushed.is_empty() && sources.is_empty() {
             continue;
         }
-        let mut place = &mut value;
+        let mut json_path = &mut value;
         for key in keys {
-            if place.is_null() {
-                *place = json!({});
+            if json_path.is_null() {
+                *json_path = json!({});
             }
-            place = &mut place[*key];
+            json_path = &mut json_path[*key];
         }
-        if place.is_null() {
-            *place = json!([]);
+        if json_path.is_null() {
+            *json_path = json!([]);
         }
-        let list = place.as_array_mut().unwrap();
+        let list = json_path.as_array_mut().unwrap();
         for (index, source) in sources {
             list[index]["source"] = json!(source);
         }
