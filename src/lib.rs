@@ -53,14 +53,14 @@ pub fn main(argv: &[OsString]) -> u8 {
     // Even without a delegate the caller reads errors from the log that the command line names.
     let kind = delegate.as_ref().map_or(DelegateKind::Runc, Delegate::kind);
     let invocation = invocation::parse(kind, argv);
-    if let Ok(Command::Own(own, at)) = invocation.command {
-        // These work without a delegate: volumes that are in use must stay manageable if it was removed.
+    if let Ok(Command::Own(own, index)) = invocation.command {
+        // These work without a delegate, so that volumes in use stay manageable after the delegate was removed.
         return match own {
-            OwnSubcommand::Crust => verbs::run(argv, at, parse_config(config)),
-            OwnSubcommand::Install | OwnSubcommand::Uninstall => installer::run(argv, at),
+            OwnSubcommand::Crust => verbs::run(argv, index, parse_config(config)),
+            OwnSubcommand::Install | OwnSubcommand::Uninstall => installer::run(argv, index),
         };
     }
-    let reporter = ErrorReporter::new(kind, &invocation.globals, bundle_of(&invocation));
+    let reporter = ErrorReporter::new(kind, &invocation.globals, create_bundle(&invocation));
     reporter.install_panic_hook();
     let Err(error) = exec_delegate(argv, invocation, config, delegate);
     reporter.report_fatal(&error);
@@ -128,7 +128,8 @@ fn exec_delegate(
     Ok(delegate.exec(argv)?)
 }
 
-fn bundle_of(invocation: &Invocation) -> Option<&std::path::Path> {
+/// Returns the bundle of a create; `None` for any other command.
+fn create_bundle(invocation: &Invocation) -> Option<&std::path::Path> {
     match &invocation.command {
         Ok(Command::Create(CreateCommand { bundle, .. })) => Some(bundle),
         _ => None,

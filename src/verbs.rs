@@ -80,7 +80,7 @@ enum VolumeVerb {
 }
 
 impl VolumeVerb {
-    /// Whether the verb changes nothing. Such a verb doesn't write to the log either.
+    /// Returns whether the verb changes nothing. Such a verb doesn't write to the log either.
     const fn is_read_only(&self) -> bool {
         match self {
             Self::List(_) | Self::Inspect(_) => true,
@@ -135,10 +135,10 @@ pub(crate) fn command() -> clap::Command {
     <CrustArgs as clap::CommandFactory>::command().name("crust")
 }
 
-/// Runs `runcrust crust …`, and returns the exit code. `at` is the index of the word `crust` in `argv`.
-pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigError>) -> u8 {
+/// Runs `runcrust crust …`, and returns the exit code. `index` is the index of the word `crust` in `argv`.
+pub(crate) fn run(argv: &[OsString], index: usize, config: Result<Config, ConfigError>) -> u8 {
     let name = OsString::from("runcrust crust");
-    let arguments = &argv[at + 1..];
+    let arguments = &argv[index + 1..];
     let parsed = match parse_stage(arguments) {
         Some(verb) => Ok(CrustArgs {
             command: CrustCommand::Verb(verb),
@@ -169,8 +169,8 @@ pub(crate) fn run(argv: &[OsString], at: usize, config: Result<Config, ConfigErr
 }
 
 /// Fast path for `stage`: parses only its arguments. Building clap's parser for all verbs takes as long as staging a
-/// volume. `None` for any other verb, and for anything that clap prints (an error, `--help`), which the full parser
-/// does.
+/// volume. Returns `None` for any other verb, and if clap has something to print (an error, `--help`): the full parser
+/// prints that.
 fn parse_stage(arguments: &[OsString]) -> Option<VolumeVerb> {
     #[derive(Parser)]
     struct StageOnly {

@@ -18,7 +18,7 @@ pub(super) fn parse(
 ) -> Result<Command, InvocationError> {
     let mut cursor = Cursor::new(argv);
     let mut help = HelpFlags::default();
-    let at = loop {
+    let index = loop {
         match next_token(kind, &mut cursor, Scope::Global) {
             Token::Flag(flag, value) => match flag.role {
                 // runc parses the other flags first. crun and youki print and exit at once.
@@ -26,21 +26,21 @@ pub(super) fn parse(
                 FlagRole::Help => help.add(value),
                 _ => globals.set(flag, value),
             },
-            Token::Positional(at) => break at,
+            Token::Positional(index) => break index,
             Token::End | Token::Rejected => return Ok(Command::PassThrough),
-            Token::Ambiguity(at, ambiguity) => {
-                return ambiguous_before_subcommand(argv, at, ambiguity);
+            Token::Ambiguity(index, ambiguity) => {
+                return ambiguous_before_subcommand(argv, index, ambiguity);
             }
         }
     };
-    let Some(word) = argv.get(at) else {
+    let Some(word) = argv.get(index) else {
         return Ok(Command::PassThrough);
     };
     if help.is_requested() {
         return Ok(Command::PassThrough);
     }
     if let Some(own) = OwnSubcommand::from_name(word) {
-        return Ok(Command::Own(own, at));
+        return Ok(Command::Own(own, index));
     }
     match CreateVerb::from_name(word) {
         Some(verb) => parse_create(kind, verb, cursor, globals),
@@ -63,7 +63,7 @@ fn parse_update(mut cursor: Cursor<'_>) -> Command {
                 }
                 after_flags = cursor.next_index();
             }
-            Token::Positional(at) if id.is_none() => id = cursor.argument(at),
+            Token::Positional(index) if id.is_none() => id = cursor.argument(index),
             Token::End => break,
             Token::Positional(_) | Token::Rejected | Token::Ambiguity(..) => {
                 return Command::PassThrough;
@@ -86,13 +86,13 @@ fn parse_update(mut cursor: Cursor<'_>) -> Command {
 /// however it is parsed.
 fn ambiguous_before_subcommand(
     argv: &[OsString],
-    at: usize,
+    index: usize,
     ambiguity: Ambiguity,
 ) -> Result<Command, InvocationError> {
-    let later = argv.get(at + 1..).unwrap_or_default();
+    let later = argv.get(index + 1..).unwrap_or_default();
     match later.iter().find_map(|word| CreateVerb::from_name(word)) {
         Some(verb) => {
-            let argument = quote_argument(argv, at);
+            let argument = quote_argument(argv, index);
             Err(InvocationError::BeforeSubcommand {
                 argument,
                 verb: verb.name(),
@@ -122,16 +122,16 @@ fn parse_create(
                 FlagRole::Config => config = value,
                 _ => globals.set(flag, value),
             },
-            Token::Positional(at) => {
+            Token::Positional(index) => {
                 positionals += 1;
-                id = id.or_else(|| cursor.argument(at));
+                id = id.or_else(|| cursor.argument(index));
             }
             Token::End => break,
             Token::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassThrough),
             // Some versions may still accept it if an ambiguous argument follows.
             Token::Rejected => rejected = true,
-            Token::Ambiguity(at, ambiguity) => {
-                return ambiguous_after_subcommand(verb, cursor.argv(), at, ambiguity);
+            Token::Ambiguity(index, ambiguity) => {
+                return ambiguous_after_subcommand(verb, cursor.argv(), index, ambiguity);
             }
         }
     }
@@ -155,11 +155,11 @@ fn parse_create(
 fn ambiguous_after_subcommand(
     verb: CreateVerb,
     argv: &[OsString],
-    at: usize,
+    index: usize,
     ambiguity: Ambiguity,
 ) -> Result<Command, InvocationError> {
     Err(InvocationError::AfterSubcommand {
-        argument: quote_argument(argv, at),
+        argument: quote_argument(argv, index),
         verb: verb.name(),
         ambiguity,
     })
@@ -174,8 +174,8 @@ fn without_id(
     from: usize,
 ) -> Result<Command, InvocationError> {
     match goflag::separator_after_flags(argv, from) {
-        Some(at) if kind == DelegateKind::Runc => {
-            ambiguous_after_subcommand(verb, argv, at, Ambiguity::Separator)
+        Some(index) if kind == DelegateKind::Runc => {
+            ambiguous_after_subcommand(verb, argv, index, Ambiguity::Separator)
         }
         _ => Ok(Command::PassThrough),
     }
@@ -263,7 +263,7 @@ impl HelpFlags {
         self.any_on |= !off;
     }
 
-    /// Reports whether the caller asks only for help or the version.
+    /// Returns whether the caller asks only for help or the version.
     const fn is_requested(&self) -> bool {
         self.any_on && !self.any_off
     }

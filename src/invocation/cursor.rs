@@ -28,7 +28,8 @@ pub(super) struct Cursor<'a> {
     next: usize,
     /// The unread rest of a cluster of short options: the index in argv, and the offset of the next letter.
     pub(super) cluster: Option<(usize, usize)>,
-    /// `--` was seen, or the grammar accepts no flags any more: all further arguments are [`Token::Positional`]s.
+    /// Whether all further arguments are [`Token::Positional`]s, because `--` came before them or the grammar accepts
+    /// no more flags.
     pub(super) flags_ended: bool,
 }
 
@@ -51,13 +52,13 @@ impl<'a> Cursor<'a> {
         self.next
     }
 
-    pub(super) fn argument(&self, at: usize) -> Option<&'a OsStr> {
-        self.argv.get(at).map(OsString::as_os_str)
+    pub(super) fn argument(&self, index: usize) -> Option<&'a OsStr> {
+        self.argv.get(index).map(OsString::as_os_str)
     }
 
-    /// Returns the letter at offset `byte` of argument `at`, and the bytes after it.
-    pub(super) fn short_option(&self, at: usize, byte: usize) -> Option<(u8, &'a [u8])> {
-        let rest = self.argument(at)?.as_bytes().get(byte..)?;
+    /// Returns the letter at offset `byte` of the argument with this index, and the bytes after it.
+    pub(super) fn short_option(&self, index: usize, byte: usize) -> Option<(u8, &'a [u8])> {
+        let rest = self.argument(index)?.as_bytes().get(byte..)?;
         rest.split_first().map(|(letter, rest)| (*letter, rest))
     }
 
@@ -68,26 +69,26 @@ impl<'a> Cursor<'a> {
 
     /// Takes the next argument. Returns it and its index in argv.
     pub(super) fn take(&mut self) -> Option<(usize, &'a OsStr)> {
-        let at = self.next;
-        let argument = self.argument(at)?;
+        let index = self.next;
+        let argument = self.argument(index)?;
         self.next += 1;
-        Some((at, argument))
+        Some((index, argument))
     }
 }
 
 /// Splits `name=value` at the first `=`. Returns the whole text as the name if there is no `=`.
 pub(super) fn split_value(text: &[u8]) -> (&[u8], Option<&OsStr>) {
     match text.iter().position(|&byte| byte == b'=') {
-        Some(at) => (&text[..at], Some(OsStr::from_bytes(&text[at + 1..]))),
+        Some(index) => (&text[..index], Some(OsStr::from_bytes(&text[index + 1..]))),
         None => (text, None),
     }
 }
 
 /// Formats an argument for an error: quoted, escaped, and at most 128 characters of it.
-pub(super) fn quote_argument(argv: &[OsString], at: usize) -> String {
+pub(super) fn quote_argument(argv: &[OsString], index: usize) -> String {
     const MAX_CHARS: usize = 128;
     let text = argv
-        .get(at)
+        .get(index)
         .map(|argument| argument.to_string_lossy())
         .unwrap_or_default();
     let cut: String = text.chars().take(MAX_CHARS).collect();

@@ -20,7 +20,9 @@ pub(crate) enum InvocationError {
         ambiguity: Ambiguity,
     },
     /// The ambiguous argument is after the subcommand.
-    #[error("can't determine which bundle `{verb}` is given: argument {argument} {ambiguity}; hint: {}", ambiguity.hint())]
+    #[error(
+        "can't determine which bundle `{verb}` is given: argument {argument} {ambiguity}; hint: {}", ambiguity.hint()
+    )]
     AfterSubcommand {
         /// The ambiguous argument, quoted and escaped.
         argument: String,

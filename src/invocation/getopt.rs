@@ -12,35 +12,35 @@ use super::cursor::{Cursor, Token, split_value};
 use super::grammar::{CRUN, Flag, Scope, Takes};
 
 pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
-    if let Some((at, byte)) = cursor.cluster.take() {
-        return short(cursor, scope, at, byte);
+    if let Some((index, byte)) = cursor.cluster.take() {
+        return short(cursor, scope, index, byte);
     }
-    let Some((at, argument)) = cursor.take() else {
+    let Some((index, argument)) = cursor.take() else {
         return Token::End;
     };
     let global = scope == Scope::Global;
     match argument.as_bytes() {
-        _ if cursor.flags_ended => positional(cursor, at, global),
+        _ if cursor.flags_ended => positional(cursor, index, global),
         b"--" => {
             cursor.flags_ended = true;
             next_token(cursor, scope)
         }
-        [b'-', b'-', name @ ..] => long(cursor, scope, at, name),
-        [b'-', _, ..] => short(cursor, scope, at, 1),
-        _ => positional(cursor, at, global),
+        [b'-', b'-', name @ ..] => long(cursor, scope, index, name),
+        [b'-', _, ..] => short(cursor, scope, index, 1),
+        _ => positional(cursor, index, global),
     }
 }
 
-fn positional<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
+fn positional<'a>(cursor: &mut Cursor<'a>, index: usize, global: bool) -> Token<'a> {
     cursor.flags_ended = !global;
-    Token::Positional(at)
+    Token::Positional(index)
 }
 
-fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, text: &'a [u8]) -> Token<'a> {
+fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, text: &'a [u8]) -> Token<'a> {
     let (name, value) = split_value(text);
     let flag = match find(name, scope) {
         Ok(flag) => flag,
-        Err(ambiguity) => return Token::Ambiguity(at, ambiguity),
+        Err(ambiguity) => return Token::Ambiguity(index, ambiguity),
     };
     match (flag.takes, value) {
         (Takes::Nothing, Some(_)) => Token::Rejected,
@@ -49,21 +49,21 @@ fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, text: &'a [u8]) ->
     }
 }
 
-fn short<'a>(cursor: &mut Cursor<'a>, scope: Scope, at: usize, byte: usize) -> Token<'a> {
-    let Some((letter, rest)) = cursor.short_option(at, byte) else {
+fn short<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, byte: usize) -> Token<'a> {
+    let Some((letter, rest)) = cursor.short_option(index, byte) else {
         return next_token(cursor, scope);
     };
     let Some(flag) = CRUN
         .iter()
         .find(|flag| flag.is_in(scope) && flag.short.contains(&letter))
     else {
-        return Token::Ambiguity(at, Ambiguity::Unknown);
+        return Token::Ambiguity(index, Ambiguity::Unknown);
     };
     match flag.takes {
         Takes::Value if rest.is_empty() => separate_value(cursor, flag),
         Takes::Value => Token::Flag(flag, Some(OsStr::from_bytes(rest))),
         Takes::Nothing | Takes::Optional => {
-            cursor.cluster = (!rest.is_empty()).then_some((at, byte + 1));
+            cursor.cluster = (!rest.is_empty()).then_some((index, byte + 1));
             Token::Flag(flag, None)
         }
     }

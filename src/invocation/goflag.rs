@@ -18,15 +18,15 @@ use super::cursor::{Cursor, Token, split_value};
 use super::grammar::{Flag, RUNC, Scope, Takes};
 
 pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
-    let Some((at, argument)) = cursor.take() else {
+    let Some((index, argument)) = cursor.take() else {
         return Token::End;
     };
     if is_padded(argument) {
-        return Token::Ambiguity(at, Ambiguity::Padded);
+        return Token::Ambiguity(index, Ambiguity::Padded);
     }
     let global = scope == Scope::Global;
     if cursor.flags_ended {
-        return positional(cursor, at, global);
+        return positional(cursor, index, global);
     }
     let text = argument.as_bytes();
     let name = match text {
@@ -34,17 +34,17 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
             cursor.flags_ended = true;
             return next_token(cursor, scope);
         }
-        b"-" if !global => return Token::Ambiguity(at, Ambiguity::Dash),
+        b"-" if !global => return Token::Ambiguity(index, Ambiguity::Dash),
         [b'-', b'-', name @ ..] | [b'-', name @ ..] if !name.is_empty() => name,
-        _ => return positional(cursor, at, global),
+        _ => return positional(cursor, index, global),
     };
     let (name, value) = split_value(name);
     let Some(flag) = find(name, scope) else {
-        return Token::Ambiguity(at, Ambiguity::Unknown);
+        return Token::Ambiguity(index, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
         (Takes::Value, Some(value)) => Token::Flag(flag, Some(value)),
-        (Takes::Value, None) => separate_value(cursor, flag, at, global),
+        (Takes::Value, None) => separate_value(cursor, flag, index, global),
         // v3 parses `--debug=` as true.
         (_, Some(value)) if !value.is_empty() && parse_bool(value.as_bytes()).is_none() => {
             Token::Rejected
@@ -53,24 +53,24 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
     }
 }
 
-fn positional<'a>(cursor: &mut Cursor<'a>, at: usize, global: bool) -> Token<'a> {
+fn positional<'a>(cursor: &mut Cursor<'a>, index: usize, global: bool) -> Token<'a> {
     // The subcommand's arguments are parsed with their own flag set: a `--` before the subcommand doesn't end them.
     cursor.flags_ended &= !global;
-    Token::Positional(at)
+    Token::Positional(index)
 }
 
 fn separate_value<'a>(
     cursor: &mut Cursor<'a>,
     flag: &'static Flag,
-    at: usize,
+    index: usize,
     global: bool,
 ) -> Token<'a> {
     match cursor.peek() {
         None if global => Token::Rejected,
-        None => Token::Ambiguity(at, Ambiguity::NoValue),
+        None => Token::Ambiguity(index, Ambiguity::NoValue),
         // Global flags aren't reordered: the value is the next argument, whatever it is.
         Some(value) if !global && value.as_bytes().starts_with(b"-") => {
-            Token::Ambiguity(at, Ambiguity::DashedValue)
+            Token::Ambiguity(index, Ambiguity::DashedValue)
         }
         Some(value) => {
             cursor.take();
@@ -89,12 +89,15 @@ fn find(name: &[u8], scope: Scope) -> Option<&'static Flag> {
 /// Returns `None` if there is no `--`, or no flag before it.
 pub(super) fn separator_after_flags(argv: &[OsString], from: usize) -> Option<usize> {
     let arguments = argv.get(from..)?;
-    let at = arguments.iter().position(|argument| argument == "--")?;
+    let index = arguments.iter().position(|argument| argument == "--")?;
     let is_flag = |argument: &OsString| argument.as_bytes().starts_with(b"-");
-    arguments[..at].iter().any(is_flag).then_some(from + at)
+    arguments[..index]
+        .iter()
+        .any(is_flag)
+        .then_some(from + index)
 }
 
-/// Reports whether Go's `strings.TrimSpace` would change the argument.
+/// Returns whether Go's `strings.TrimSpace` would change the argument.
 fn is_padded(argument: &OsStr) -> bool {
     let bytes = argument.as_bytes();
     let ends = [bytes.first(), bytes.last()];

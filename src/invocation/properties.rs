@@ -24,7 +24,7 @@ pub(crate) fn check(kind: DelegateKind, argv: &[OsString]) {
     let Invocation { globals, command } = invocation;
     match command {
         Ok(Command::Create(create)) => check_canonical_form(kind, &globals, create),
-        Ok(Command::Own(own, at)) => assert_eq!(argv[at], *own.name()),
+        Ok(Command::Own(own, index)) => assert_eq!(argv[index], *own.name()),
         Ok(Command::Update(update)) => check_resources_override(argv, &update),
         Ok(Command::PassThrough) => {}
         Err(error) => assert!(!error.to_string().contains('\n'), "{error}"),
@@ -69,7 +69,7 @@ fn check_leading_switch(kind: DelegateKind, argv: &[OsString], before: &Invocati
     longer.extend_from_slice(arguments);
     let mut after = parse(kind, &longer);
     match &mut after.command {
-        Ok(Command::Own(_, at)) => *at -= 1,
+        Ok(Command::Own(_, index)) => *index -= 1,
         Ok(Command::Update(update)) => update.after_flags -= 1,
         _ => {}
     }

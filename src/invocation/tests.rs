@@ -55,7 +55,7 @@ fn table_notation(invocation: &Invocation) -> String {
     let mut out = match &invocation.command {
         Err(_) => return "refuse".into(),
         Ok(Command::PassThrough) => vec!["pass".to_owned()],
-        Ok(Command::Own(own, at)) => vec![format!("{} {at}", own.name())],
+        Ok(Command::Own(own, index)) => vec![format!("{} {index}", own.name())],
         Ok(Command::Update(update)) => {
             let resources = update.resources.display();
             let id = update.id.display();

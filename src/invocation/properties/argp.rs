@@ -128,17 +128,17 @@ fn argp<'a, 'b>(
     options: &Options,
     arguments: &'b [&'a [u8]],
 ) -> Option<(Vec<ParsedOption<'a>>, &'b [&'a [u8]])> {
-    let (mut parsed, mut at) = (Vec::new(), 0);
-    while let Some(argument) = arguments.get(at) {
+    let (mut parsed, mut index) = (Vec::new(), 0);
+    while let Some(argument) = arguments.get(index) {
         if *argument == b"--" {
-            at += 1;
+            index += 1;
             break;
         }
         let [b'-', after, ..] = argument else { break };
-        at += 1;
+        index += 1;
         let mut next = || {
-            at += 1;
-            arguments.get(at - 1).copied()
+            index += 1;
+            arguments.get(index - 1).copied()
         };
         if *after == b'-' {
             parsed.push(long(options, &argument[2..], &mut next)?);
@@ -150,7 +150,7 @@ fn argp<'a, 'b>(
     if parsed.iter().any(|(name, _)| exiting.contains(name)) {
         return None;
     }
-    Some((parsed, arguments.get(at..).unwrap_or_default()))
+    Some((parsed, arguments.get(index..).unwrap_or_default()))
 }
 
 fn long<'a>(

@@ -169,20 +169,20 @@ fn go_flag_parse<'a, 'b>(
     flags: &Flags,
     arguments: &'b [&'a [u8]],
 ) -> Option<(ParsedFlags<'a>, &'b [&'a [u8]])> {
-    let (mut parsed, mut at) = (ParsedFlags::default(), 0);
-    while let Some(argument) = arguments.get(at) {
+    let (mut parsed, mut index) = (ParsedFlags::default(), 0);
+    while let Some(argument) = arguments.get(index) {
         if !argument.starts_with(b"-") || *argument == b"-" {
             break;
         }
-        at += 1;
+        index += 1;
         if *argument == b"--" {
             break;
         }
         let (name, value) = split_flag(argument)?;
         if flags.is_value(name) {
             let next = || {
-                at += 1;
-                arguments.get(at - 1).copied()
+                index += 1;
+                arguments.get(index - 1).copied()
             };
             parsed.set_value(name, value.or_else(next)?);
         } else if flags.is_switch(name) {
@@ -191,15 +191,15 @@ fn go_flag_parse<'a, 'b>(
             return None;
         }
     }
-    Some((parsed, arguments.get(at..).unwrap_or_default()))
+    Some((parsed, arguments.get(index..).unwrap_or_default()))
 }
 
 /// Reorders like urfave/cli 1.22.1: every argument with a dash is a flag, known or not.
 fn v1_22_1(_flags: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
-    for (at, argument) in arguments.iter().enumerate() {
+    for (index, argument) in arguments.iter().enumerate() {
         if *argument == b"--" {
-            rest.extend(arguments[at..].iter().map(|it| it.to_vec()));
+            rest.extend(arguments[index..].iter().map(|it| it.to_vec()));
             break;
         }
         let dashed = argument.starts_with(b"-");
@@ -220,9 +220,9 @@ fn v1_22_1(_flags: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
 /// Reorders like urfave/cli 1.22.2: only the subcommand's own flags are flags.
 fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
-    for (at, argument) in arguments.iter().enumerate() {
+    for (index, argument) in arguments.iter().enumerate() {
         if *argument == b"--" {
-            rest.extend(arguments[at..].iter().map(|it| it.to_vec()));
+            rest.extend(arguments[index..].iter().map(|it| it.to_vec()));
             break;
         } else if value_next && !argument.starts_with(b"-") {
             value_next = false;
@@ -241,13 +241,13 @@ fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
 /// value is moved before the other arguments.
 fn v1_22_9(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
-    for (at, argument) in arguments.iter().enumerate() {
+    for (index, argument) in arguments.iter().enumerate() {
         if value_next && !known.contains(argument) {
             value_next = false;
             flags.push(argument.to_vec());
         } else if *argument == b"--" {
             rest.insert(0, argument.to_vec());
-            rest.extend(arguments[at + 1..].iter().map(|it| it.to_vec()));
+            rest.extend(arguments[index + 1..].iter().map(|it| it.to_vec()));
             break;
         } else if known.contains(argument) {
             value_next = !argument.contains(&b'=');
