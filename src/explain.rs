@@ -17,7 +17,9 @@ use crate::oci::{Document, Mount, pretty};
 use crate::plan::{ContainerPlan, Plan, PlanError, PlannedMount, SandboxPlan, plan_mount};
 use crate::rewrite::Rewrite;
 use crate::role::{self, Role, RoleError};
-use crate::start::{ConfigScan, CreateCall, original_config, running_sandbox, with_one_reading};
+use crate::start::{
+    ConfigScan, CreateCall, original_config, running_sandbox, with_unambiguous_config,
+};
 use crate::users;
 
 /// The explanation of a create. `crust explain --json` prints it serialised. Its keys and those of the plan are a
@@ -163,13 +165,13 @@ impl Explanation {
         let original = self.config_before_rewrite(call, config, &subject)?;
         let given = original.as_deref().unwrap_or(config);
         let written = Document::parse(given).with_context(|| subject.clone())?;
-        with_one_reading(&written, &subject, |document| {
+        with_unambiguous_config(&written, &subject, |document| {
             self.explain_plan(call, config, (document, &written), scan)
         })
     }
 
     /// Explains the plan of a config. `given` is the config as its caller wrote it, and `document` its form
-    /// [`with_one_reading`]. `config` is the file's content, which an earlier create may have rewritten.
+    /// [`with_unambiguous_config`]. `config` is the file's content, which an earlier create may have rewritten.
     fn explain_plan(
         &mut self,
         call: &CreateCall<'_>,
@@ -213,7 +215,7 @@ impl Explanation {
         subject: &str,
     ) -> Result<Option<Vec<u8>>> {
         let given = Document::parse(config).with_context(|| subject.to_owned())?;
-        with_one_reading(&given, subject, |document| {
+        with_unambiguous_config(&given, subject, |document| {
             if !call.is_rewritten(document) {
                 return Ok(None);
             }

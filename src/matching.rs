@@ -74,8 +74,8 @@ pub(crate) enum MatchError {
     #[error(transparent)]
     SourceLookup(#[from] LocationError),
     #[error(
-        "the source {source_path} is ambiguous: the kernel resolves it to {by_kernel}, but a delegate that first removes \
-         `..` from the text resolves it to {cleaned}; hint: give the source without `..`"
+        "the source {source_path} is ambiguous: the kernel resolves it to {by_kernel}, but a delegate that first \
+         removes `..` from the text resolves it to {cleaned}; hint: give the source without `..`"
     )]
     AmbiguousPath {
         source_path: String,
@@ -124,11 +124,11 @@ pub(crate) fn match_source(
     }
     let cleaned = clean(source);
     let other = match_through_overlays(&cleaned, indirect::MAX_OVERLAY_DEPTH, config, node)?;
-    let shown = |found: &Option<Match>| {
+    let volume_and_subpath = |found: &Option<Match>| {
         let found = found.as_ref();
         found.map(|found| (found.volume.clone(), found.subpath.clone()))
     };
-    if shown(&found) == shown(&other) {
+    if volume_and_subpath(&found) == volume_and_subpath(&other) {
         return Ok(found);
     }
     let describe = |found: Option<Match>| match found {
@@ -158,23 +158,23 @@ fn match_through_overlays(
     let resolved = node.resolve(&source)?;
     let other = resolved.path.filter(|path| given.as_ref() != Some(path));
     let spellings: Vec<&TargetPath> = given.iter().chain(&other).collect();
-    let by_links = |found: Match, spelling: &TargetPath| Match {
+    let with_resolved = |found: Match, spelling: &TargetPath| Match {
         resolved: (given.as_ref() != Some(spelling)).then(|| spelling.clone()),
         ..found
     };
     for spelling in &spellings {
         if let Some(found) = match_path(spelling, config, node)? {
-            return Ok(Some(by_links(found, spelling)));
+            return Ok(Some(with_resolved(found, spelling)));
         }
     }
     for spelling in &spellings {
         if let Some(found) = subpath::find(spelling, node)? {
-            return Ok(Some(by_links(found, spelling)));
+            return Ok(Some(with_resolved(found, spelling)));
         }
     }
     // A directory that contains a kubelet's directory belongs to no single volume.
-    let mut holders = spellings.iter();
-    if !holders.any(|path| indirect::contains_kubelet_dir(path, config)) {
+    let mut paths = spellings.iter();
+    if !paths.any(|path| indirect::contains_kubelet_dir(path, config)) {
         for spelling in &spellings {
             indirect::refuse_below(spelling, config, node)?;
         }
@@ -218,8 +218,9 @@ pub(crate) fn refuse_overlay(
 /// The length of the longest path that the kernel accepts, in bytes: `PATH_MAX` without the final NUL.
 const MAX_PATH_BYTES: usize = 4095;
 
-/// Returns the source if it is short enough for the kernel; else the source without its dots if that is, since runc
-/// removes the dots of a relative source before it mounts it. `None` if the source can't be mounted.
+/// Returns the source if it is short enough for the kernel. Otherwise returns the source without `.` and `..` if that
+/// is short enough, since runc removes them from a relative source before it mounts it. Returns `None` if the source can't
+/// be mounted.
 fn within_path_max(source: &Path) -> Option<Cow<'_, Path>> {
     let is_short = |path: &Path| path.as_os_str().len() <= MAX_PATH_BYTES;
     if is_short(source) {
@@ -250,15 +251,18 @@ fn match_path(
 ) -> Result<Option<Match>, MatchError> {
     let may_be_parent = parent_predicate(path, config);
     let candidates = path.ancestors();
-    let candidates = candidates.take_while(|(at, _)| at == path || may_be_parent(at));
+    let candidates =
+        candidates.take_while(|(candidate, _)| candidate == path || may_be_parent(candidate));
     let found = find_nearest_staged(path, candidates, |_, _| Ok(true), node)?;
     Ok(found.map(|found| Match {
         volume: found.volume,
         subpath: found.below.to_owned(),
-        by: if found.at == *path {
+        by: if found.matched_path == *path {
             MatchedBy::Exact
         } else {
-            MatchedBy::Parent { prefix: found.at }
+            MatchedBy::Parent {
+                prefix: found.matched_path,
+            }
         },
         read_only: false,
         resolved: None,
@@ -268,10 +272,10 @@ fn match_path(
 /// A volume that is staged at a path or at a parent of it.
 struct StagedVolume<'a> {
     /// The path, or the parent of it, where the volume was found.
-    at: TargetPath,
+    matched_path: TargetPath,
     /// The volume's target path as it was given to stage.
     volume: TargetPath,
-    /// The rest of the path below `at`.
+    /// The rest of the path below `matched_path`.
     below: &'a Path,
 }
 
@@ -284,13 +288,21 @@ fn find_nearest_staged<'p>(
     node: &impl NodeLookup,
 ) -> Result<Option<StagedVolume<'p>>, MatchError> {
     let known = node.staged_lengths(path);
-    let may_be = |at: &TargetPath| known.as_ref().is_none_or(|it| it.contains(&at.length()));
-    for (at, below) in candidates.filter(|(at, _)| may_be(at)) {
-        let staged = find_staged(&at, node);
-        if matches!(staged, Ok(None)) || !accepts(&at, below)? {
+    let may_be_staged = |path: &TargetPath| {
+        known
+            .as_ref()
+            .is_none_or(|lengths| lengths.contains(&path.length()))
+    };
+    for (candidate, below) in candidates.filter(|(candidate, _)| may_be_staged(candidate)) {
+        let staged = find_staged(&candidate, node);
+        if matches!(staged, Ok(None)) || !accepts(&candidate, below)? {
             continue;
         }
-        return Ok(staged?.map(|volume| StagedVolume { at, volume, below }));
+        return Ok(staged?.map(|volume| StagedVolume {
+            matched_path: candidate,
+            volume,
+            below,
+        }));
     }
     Ok(None)
 }
@@ -305,8 +317,8 @@ fn find_staged(
     })
 }
 
-/// Returns a predicate for the parents of `path`: whether a volume staged at the parent matches `path`, with the rest
-/// of the path as its subPath.
+/// Returns a predicate for the parents of `path`. It is true if a volume that is staged at the parent matches `path`,
+/// with the rest of the path as the subPath.
 fn parent_predicate(path: &TargetPath, config: &Config) -> impl Fn(&TargetPath) -> bool {
     let floor = path.csi_volume();
     let floor = floor.map(|volume| volume.directory().to_owned());

@@ -58,7 +58,7 @@ pub(crate) struct CachedNode<'a> {
     /// Lookups of target paths for sources that don't match by path.
     targets: TargetLookups<'a>,
     /// Lookups in the mount table, which is read once.
-    places: LocationResolver,
+    locations: LocationResolver,
     /// Open volumes by target path. A volume that was found at another path is listed under that path, too.
     volumes: RefCell<Vec<(TargetPath, Rc<Volume>)>>,
     /// Target paths of the volumes staged for a pod, by the pod's directory of CSI volumes.
@@ -91,7 +91,7 @@ impl<'a> CachedNode<'a> {
             looked_up_components: Cell::new(0),
             staged_digests: OnceCell::new(),
             targets: TargetLookups::new(config, may_have_volumes),
-            places: LocationResolver::default(),
+            locations: LocationResolver::default(),
             volumes: RefCell::default(),
             staged_by_directory: RefCell::default(),
             deadline,
@@ -166,15 +166,15 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn locate(&self, path: &Path) -> Result<Option<FsLocation>, LocationError> {
-        self.places.locate(path)
+        self.locations.locate(path)
     }
 
     fn locate_target(&self, target: &TargetPath) -> Result<Option<FsLocation>, LocationError> {
-        self.places.locate_target(target.as_path())
+        self.locations.locate_target(target.as_path())
     }
 
     fn paths_to(&self, location: &FsLocation) -> Vec<TargetPath> {
-        let paths = self.places.paths_to(location).into_iter();
+        let paths = self.locations.paths_to(location).into_iter();
         paths
             .filter_map(|path| TargetPath::new(path).ok())
             .collect()
@@ -201,7 +201,7 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn is_read_only(&self, path: &Path) -> Result<bool, LocationError> {
-        let found = self.places.find_mount(path)?;
+        let found = self.locations.find_mount(path)?;
         Ok(found.is_some_and(|(mount, _)| has_option(&mount.options, "ro")))
     }
 
@@ -209,14 +209,14 @@ impl NodeLookup for CachedNode<'_> {
         if let Some(kind) = MountKind::of(mount) {
             return Ok(kind);
         }
-        let found = self.places.find_mount(path)?;
+        let found = self.locations.find_mount(path)?;
         Ok(found.map_or(MountKind::Other, |(mount, _)| {
             MountKind::from_fstype(&mount.fstype)
         }))
     }
 
     fn overlay_layers(&self, path: &Path) -> Result<Vec<PathBuf>, LocationError> {
-        let Some((mount, Some(below))) = self.places.find_mount(path)? else {
+        let Some((mount, Some(below))) = self.locations.find_mount(path)? else {
             return Ok(Vec::new());
         };
         Ok(overlay::layers_of_mount(&mount, &below))

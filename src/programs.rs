@@ -42,7 +42,7 @@ pub(crate) fn find_hook(config: &Config) -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Reports whether a path leads to the running program, under any name.
+/// Returns whether a path leads to the running program, under any name.
 pub(crate) fn is_this_program(path: &Path) -> bool {
     match (stat(path), stat(SELF_EXE)) {
         (Ok(it), Ok(own)) => (it.st_dev, it.st_ino) == (own.st_dev, own.st_ino),

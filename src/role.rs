@@ -161,7 +161,7 @@ fn labelled_uid(labels: Option<&str>) -> Option<String> {
     is_file_name(uid).then(|| uid.to_owned())
 }
 
-/// Reports whether a UID can be the name of a directory. It becomes part of the path of a directory that is listed.
+/// Returns whether a UID can be the name of a directory. It becomes part of the path of a directory that is listed.
 fn is_file_name(uid: &str) -> bool {
     !uid.is_empty() && uid != "." && uid != ".." && !uid.contains(['/', '\0'])
 }

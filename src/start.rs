@@ -26,7 +26,7 @@ use crate::plan::{Plan, SandboxPlan};
 
 use bundle::Bundle;
 pub(crate) use bundle::original_config;
-pub(crate) use decide::{ConfigScan, running_sandbox, with_one_reading};
+pub(crate) use decide::{ConfigScan, running_sandbox, with_unambiguous_config};
 
 /// A call that creates a container: `create`, `run` or `restore`.
 #[derive(Debug, Clone, Copy)]
@@ -102,7 +102,7 @@ impl CreateCall<'_> {
         mut scan: ConfigScan<'_, '_>,
     ) -> Result<bool> {
         let subject = scan.subject.clone();
-        with_one_reading(given, &subject, |document| {
+        with_unambiguous_config(given, &subject, |document| {
             if !self.is_rewritten(document) {
                 let plan = self.plan(document, given, &mut scan)?;
                 if plan == Plan::PassThrough {
@@ -117,7 +117,7 @@ impl CreateCall<'_> {
             let recorded = self.bundle_to_record(config)?;
             let bundle = Bundle::from_rewritten(&state, file, recorded, document, self.config)?;
             let given = Document::parse(bundle.text()).with_context(|| subject.clone())?;
-            with_one_reading(&given, &subject, |document| {
+            with_unambiguous_config(&given, &subject, |document| {
                 let plan = self.plan(document, &given, &mut scan)?;
                 self.apply(document, &bundle, plan, &scan.node)
             })?;

@@ -17,8 +17,8 @@ pub(crate) fn publish(
         let names: Vec<_> = volumes.iter().map(TargetPath::volume_name).collect();
         format!("volume {}", names.join(", "))
     };
-    // Unmount the copies of all volumes before an error of one volume can end the hook. Nothing else would remove a copy
-    // on the host.
+    // Unmount the copies of all volumes before an error of one volume can end the hook. Nothing else would remove a
+    // copy on the host.
     let copies =
         propagated_mounts::unmount_copies(&context.config.attach_directory(), context.deadline);
     let copies = copies.with_context(subject)?;

@@ -98,7 +98,7 @@ fn copy_program(node: &NodeRoot, copy: &ProgramCopy, is_dry_run: bool) -> Result
 }
 
 /// Returns the path of this program as the operator called it, or as the shell found it in `PATH`. Symbolic links
-/// aren't resolved, since the file name selects the configuration. The path comes from the kernel (`AT_EXECFN`), because
+/// aren't resolved, since the file name selects the configuration. The path comes from the kernel (`AT_EXECFN`), as
 /// `PATH` needn't lead to this program.
 fn called_path(argv0: Option<&OsString>) -> Result<PathBuf> {
     let name = argv0.map_or(Path::new(""), Path::new);

@@ -117,7 +117,7 @@ pub(super) fn find(
     Ok(None)
 }
 
-/// Whether a directory is or contains a kubelet's directory, so that it belongs to no single volume.
+/// Returns whether a directory is or contains a kubelet's directory. Such a directory belongs to no single volume.
 pub(super) fn contains_kubelet_dir(path: &TargetPath, config: &Config) -> bool {
     let mut kubelets = config.kubelet_dirs.iter();
     kubelets.any(|dir| dir.starts_with(path.as_path()))
@@ -165,7 +165,7 @@ pub(super) fn refuse_layers(
     Ok(())
 }
 
-/// Refuses a directory below a target path whose parents aren't matched.
+/// Refuses a directory below a target path that matches only as a whole.
 pub(super) fn refuse_below(
     path: &TargetPath,
     config: &Config,
@@ -180,7 +180,7 @@ pub(super) fn refuse_below(
     let Some(found) = find_nearest_staged(path, parents, |_, _| Ok(true), node)? else {
         return Ok(());
     };
-    let target = found.at;
+    let target = found.matched_path;
     let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
     let mount = |found: Option<FileIdentity>| found.map(|found| found.mount);
     let why = match (mount(below?), mount(whole?)) {
@@ -217,11 +217,12 @@ fn find_directory(
     paths.retain(|other| other != *path);
     let mut nearest: Option<StagedVolume<'_>> = None;
     for other in &paths {
-        let is_at_location = |at: &TargetPath, below: &Path| is_at(at, &location, below, node);
+        let is_at_location = |path: &TargetPath, below: &Path| is_at(path, &location, below, node);
         let may_be_parent = parent_predicate(other, config);
-        let candidates = other.ancestors().filter(|(at, _)| {
-            let is_non_csi = || targets.may_contain(at) && !contains_kubelet_dir(at, config);
-            may_be_parent(at) || is_non_csi()
+        let candidates = other.ancestors().filter(|(parent, _)| {
+            let is_non_csi =
+                || targets.may_contain(parent) && !contains_kubelet_dir(parent, config);
+            may_be_parent(parent) || is_non_csi()
         });
         let found = find_nearest_staged(other, candidates, is_at_location, node)?;
         let depth = |found: &StagedVolume<'_>| found.below.components().count();
@@ -239,8 +240,8 @@ fn find_directory(
     Ok(None)
 }
 
-/// Whether `path` leads to the directory that is above `location` by the names of `below`. The paths come from the
-/// mount table, and something may have been mounted over them since.
+/// Returns whether `path` leads to the parent of `location` from which `below` leads to `location`. The paths come from
+/// the mount table, and something may have been mounted over them since.
 fn is_at(
     path: &TargetPath,
     location: &FsLocation,
@@ -273,9 +274,9 @@ fn refuse_bare(
     Ok(())
 }
 
-/// Whether the source's path alone shows that it isn't a CSI volume's: the source is on the mount of the root directory
-/// or of a kubelet's directory, and not the root of that mount. A path of CSI form for which nothing is staged can
-/// still be a second path of a volume, since a kubelet's directory can be a bind mount.
+/// Returns whether the source's path alone shows that it isn't a CSI volume's: the source is on the mount of the root
+/// directory or of a kubelet's directory, and not the root of that mount. A path of CSI form for which nothing is
+/// staged can still be a second path of a volume, since a kubelet's directory can be a bind mount.
 fn is_decided_by_path(source: &IdentifiedSource<'_>, node: &impl NodeLookup) -> bool {
     let IdentifiedSource { path, identity } = source;
     !identity.is_mount_root
@@ -292,7 +293,7 @@ fn match_at_or_below(
     node: &impl NodeLookup,
 ) -> Result<Option<Match>, MatchError> {
     let path = source.path;
-    let target = found.at.clone();
+    let target = found.matched_path.clone();
     let is_whole = found.below.as_os_str().is_empty();
     let matches_below =
         target.csi_volume().is_some() || is_below_match_root(target.as_path(), config);
@@ -314,7 +315,7 @@ fn indirect_match(
     path: &TargetPath,
     node: &impl NodeLookup,
 ) -> Result<Match, MatchError> {
-    // If the file system that holds the target path is read-only too, that says nothing about the volume.
+    // If the file system that holds the target path is read-only too, the bind's flag says nothing about the volume.
     let read_only = node.is_read_only(path.as_path())? && !node.is_read_only(volume.as_path())?;
     Ok(Match {
         volume,

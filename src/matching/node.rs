@@ -12,8 +12,8 @@ use crust_blockfs::mount_kind::MountKind;
 use crust_state::TargetPath;
 use crust_state::crust::EntryError;
 
-/// Lookups on the node. A lookup returns "nothing" only if the kernel says that nothing is there, and any other error
-/// as an error: if it were taken for "nothing", a volume's directory could be passed through.
+/// Lookups on the node. A lookup returns "nothing" only if the kernel reports that nothing exists there. Any other
+/// failure is returned as an error: if it were taken for "nothing", a volume's directory could be passed through.
 pub(crate) trait NodeLookup {
     /// Returns the target path, as given to stage, of the volume that is staged at `path`.
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
@@ -36,7 +36,7 @@ pub(crate) trait NodeLookup {
     }
     /// Returns the paths that lead to a location by the mounts of this mount namespace. Something else may be mounted
     /// over them.
-    fn paths_to(&self, _place: &FsLocation) -> Vec<TargetPath> {
+    fn paths_to(&self, _location: &FsLocation) -> Vec<TargetPath> {
         Vec::new()
     }
     /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume
@@ -52,15 +52,16 @@ pub(crate) trait NodeLookup {
     fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
-    /// Whether the index says that, when they were staged, target paths were on the file system with this `st_dev`.
+    /// Returns whether the index lists the file system with this `st_dev`. Target paths were on it when they were
+    /// staged.
     fn is_indexed(&self, _device: DeviceNumber) -> bool {
         false
     }
-    /// Whether the mount that a path leads to is read-only. The superblock doesn't matter.
+    /// Returns whether the mount that a path leads to is read-only. The superblock doesn't matter.
     fn is_read_only(&self, _path: &Path) -> Result<bool, LocationError> {
         Ok(false)
     }
-    /// Whether the root directory or a kubelet's directory is on this mount.
+    /// Returns whether the root directory or a kubelet's directory is on this mount.
     fn is_root_or_kubelet_mount(&self, _mount: MountId) -> bool {
         true
     }
@@ -77,12 +78,12 @@ pub(crate) trait NodeLookup {
     fn trigger_automount(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
-    /// Whether the create's deadline has passed. The author of a pod can give it thousands of mounts.
+    /// Returns whether the create's deadline has passed. A pod can have thousands of mounts, so lookups need a limit.
     fn is_overdue(&self) -> bool {
         false
     }
-    /// Whether a volume's directory is not the root of a mount and holds no files. A directory that doesn't exist is
-    /// bare.
+    /// Returns whether a volume's directory is not the root of a mount and holds no files. A directory that doesn't
+    /// exist is bare.
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError>;
     /// Resolves a path in the root file system of a container that doesn't run yet.
     fn resolve_in_rootfs(&self, rootfs: &Path, path: &Path) -> PathBuf;
@@ -150,12 +151,12 @@ impl NonCsiTargets {
         }
     }
 
-    /// Whether the index has no such target path. False if there is no index.
+    /// Returns whether the index has no target path without the form of a CSI volume's. False if there is no index.
     pub(crate) fn is_empty(&self) -> bool {
         self.paths.as_ref().is_some_and(Vec::is_empty)
     }
 
-    /// Whether a path may be one of the target paths.
+    /// Returns whether a path may be one of the target paths.
     pub(super) fn may_contain(&self, path: &TargetPath) -> bool {
         let paths = self.paths.as_ref();
         paths.is_none_or(|paths| paths.binary_search(path).is_ok())
@@ -172,8 +173,9 @@ impl NonCsiTargets {
         indexes.filter_map(|index| self.paths.as_ref()?.get(*index))
     }
 
-    /// Whether one of the directories may be the source's, or contain it, by a path other than the source's. Only then
-    /// is the mount table read. If both are reached by the same mount, their paths show whether one is below the other.
+    /// Returns whether one of the directories may be the source's, or contain it, by a path other than the source's.
+    /// The mount table is read only in this case. If both are reached by the same mount, their paths show whether one is
+    /// below the other.
     pub(super) fn may_hold(&self, source: &FileIdentity, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
         let is_by_other_mount = |mounts: &BTreeSet<MountId>| {
@@ -187,14 +189,14 @@ impl NonCsiTargets {
         directories.has_unknown || mounts.is_some_and(is_by_other_mount) || may_be_removed()
     }
 
-    /// Whether every directory that exists is reached by this mount.
+    /// Returns whether every directory that exists is reached by this mount.
     pub(crate) fn are_on(&self, mount: MountId, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
         let mut mounts = directories.mounts.values().flatten();
         !directories.has_unknown && mounts.all(|other| *other == mount)
     }
 
-    /// Whether a location is known not to be a volume's.
+    /// Returns whether a location is known not to be a volume's.
     pub(super) fn is_unrelated(&self, location: &FsLocation) -> bool {
         self.unrelated.borrow().contains(location)
     }

@@ -19,13 +19,13 @@ pub(crate) enum SubpathRefusal {
     )]
     Unknown,
     #[error(
-        "has the name of a bind mount of the volume's subPath, but can't be checked, because the volume's directory {0} \
-         doesn't exist; hint: recreate the pod, so that kubelet and the CSI driver create it again"
+        "has the name of a bind mount of the volume's subPath, but can't be checked, because the volume's directory \
+         {0} doesn't exist; hint: recreate the pod, so that kubelet and the CSI driver create it again"
     )]
     NoDirectory(TargetPath),
     #[error(
-        "is a bind mount of {}, which has been removed since; hint: recreate the pod, so that kubelet mounts the subPath \
-         again", .0.path.display()
+        "is a bind mount of {}, which has been removed since; hint: recreate the pod, so that kubelet mounts the \
+         subPath again", .0.path.display()
     )]
     Deleted(FsLocation),
     #[error(

@@ -61,7 +61,7 @@ impl<'a> TargetLookups<'a> {
         is_needed.then(|| self.non_csi.get_or_init(non_csi))
     }
 
-    /// Reports whether it is worth checking if sources are on the root directory's mount. A source on that mount can
+    /// Returns whether it is worth checking if sources are on the root directory's mount. A source on that mount can
     /// lead to a volume only by its path.
     ///
     /// The check is useless if a target path is on another mount. It isn't worth its cost if a kubelet's directory is
@@ -82,13 +82,13 @@ impl<'a> TargetLookups<'a> {
         usual.is_none_or(kubelets_are_on_root) && (non_csi.is_empty() || targets_are_on_root())
     }
 
-    /// Reports whether target paths may be on the file system with this device number.
+    /// Returns whether target paths may be on the file system with this device number.
     pub(super) fn is_indexed(&self, device: DeviceNumber) -> bool {
         self.index()
             .is_none_or(|index| index.has_file_system(device))
     }
 
-    /// Reports whether a mount is the root directory's or a kubelet directory's.
+    /// Returns whether a mount is the root directory's or a kubelet directory's.
     pub(super) fn is_root_or_kubelet_mount(&self, mount: MountId) -> bool {
         let usual = self.usual_mounts();
         usual.root == Some(mount) || usual.kubelets.contains(&mount)

@@ -76,8 +76,8 @@ pub(crate) fn plan_mount<'m>(
     }))
 }
 
-/// Whether the delegate binds the mount. It does so for the type `bind`, and for the options `bind` and `rbind` with
-/// any type (runtime-spec, "Mounts").
+/// Returns whether the delegate binds the mount. It does so for the type `bind`, and for the options `bind` and `rbind`
+/// with any type (runtime-spec, "Mounts").
 pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
     mount.kind.as_deref() == Some("bind")
         || mount
@@ -86,19 +86,19 @@ pub(super) fn is_bind(mount: &Mount<'_>) -> bool {
             .any(|option| option == "bind" || option == "rbind")
 }
 
-/// Whether the mount is an overlay, the kernel's or fuse-overlayfs.
+/// Returns whether the mount is an overlay, the kernel's or fuse-overlayfs.
 fn is_overlay(mount: &Mount<'_>) -> bool {
     let kind = mount.kind.as_deref();
     kind.is_some_and(|kind| kind.contains("overlay"))
 }
 
-/// Whether the option has the delegate map the mount's ids. crun and newer versions of runc have such options.
+/// Returns whether the option has the delegate map the mount's ids. crun and newer versions of runc have such options.
 fn is_id_map(option: &str) -> bool {
     let name = option.split('=').next().unwrap_or_default();
     name == "idmap" || name == "ridmap"
 }
 
-/// Whether the options make a mount read-only. The last of several contradicting options counts.
+/// Returns whether the options make a mount read-only. The last of several contradicting options counts.
 fn is_read_only(mount: &Mount<'_>) -> bool {
     let mut options = mount.options.iter().rev();
     let last = options.find(|option| matches!(&***option, "ro" | "rro" | "rw" | "rrw"));

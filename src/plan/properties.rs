@@ -101,7 +101,7 @@ pub(crate) fn check(document: &Document<'_>) {
     }
 }
 
-/// Whether a mount is of a volume, as the kernel would resolve its source if there were no links.
+/// Returns whether a mount is of a volume, as the kernel would resolve its source if there were no links.
 fn shows_volume(mount: &Mount<'_>) -> bool {
     let is_bind = |word: &str| word == "bind" || word == "rbind";
     let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));

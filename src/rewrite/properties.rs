@@ -22,7 +22,7 @@ use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwn
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RewriteKind {
     Sandbox,
-    /// One mount of `every` mounts with an absolute path as source is of a volume.
+    /// Of the mounts whose source is an absolute path, every `every`th mount shows a volume.
     Container {
         mount_mode: MountMode,
         every: usize,
@@ -56,7 +56,6 @@ pub(crate) fn check(text: &[u8], document: &Document<'_>, value: Option<&Value>)
 fn check_undo(text: &[u8], document: &Document<'_>, value: Option<&Value>, kind: RewriteKind) {
     let config = Config::default();
     let is_sandbox = kind == RewriteKind::Sandbox;
-    // Already rewritten.
     if is_rewritten(document, is_sandbox, &config) {
         return;
     }
@@ -71,10 +70,10 @@ fn check_undo(text: &[u8], document: &Document<'_>, value: Option<&Value>, kind:
         return;
     }
     let unreadable = |array| document.array(array).is_err();
-    let is_unreadable = ArrayPath::ALL.into_iter().any(unreadable);
+    let has_unreadable = ArrayPath::ALL.into_iter().any(unreadable);
     let Some((once, record)) = rewritten(document, kind) else {
         assert!(
-            is_unreadable,
+            has_unreadable,
             "{kind:?}: a readable config can't be rewritten"
         );
         return;
@@ -88,28 +87,31 @@ fn check_undo(text: &[u8], document: &Document<'_>, value: Option<&Value>, kind:
     let edits = match undo(&after, &record, &config) {
         Ok(edits) => edits,
         // No delegate accepts such a config either.
-        Err(_) if is_unreadable => return,
+        Err(_) if has_unreadable => return,
         Err(error) => panic!("{kind:?}: undo by the rewrite's own record: {error}"),
     };
-    let back = after.apply(&edits).expect("the edits of an undo apply");
+    let restored = after.apply(&edits).expect("the edits of an undo apply");
     if had_all_arrays(document, value, &record) {
-        let texts = [text, &back].map(String::from_utf8_lossy);
+        let texts = [text, &restored].map(String::from_utf8_lossy);
         assert_eq!(texts[0], texts[1], "{kind:?}");
     }
     if let Some(value) = value {
-        let values =
-            [value.clone(), parse_unambiguous(&back).expect("as before")].map(without_empty);
+        let values = [
+            value.clone(),
+            parse_unambiguous(&restored).expect("as before"),
+        ]
+        .map(without_empty);
         assert_eq!(values[0], values[1], "{kind:?}");
     }
-    let document = Document::parse(&back).expect("a restored config is valid");
-    let (again, _) = rewritten(&document, kind).expect("the second rewrite works like the first");
+    let document = Document::parse(&restored).expect("a restored config is valid");
+    let (twice, _) = rewritten(&document, kind).expect("the second rewrite works like the first");
     if record.removed.is_empty() {
-        let texts = [&once, &again].map(|text| String::from_utf8_lossy(text));
+        let texts = [&once, &twice].map(|text| String::from_utf8_lossy(text));
         assert_eq!(texts[0], texts[1], "{kind:?}");
     } else {
         assert_eq!(
             parse_unambiguous(&once),
-            parse_unambiguous(&again),
+            parse_unambiguous(&twice),
             "{kind:?}"
         );
     }
@@ -256,23 +258,23 @@ fn expected_value(value: &Value, record: &BundleRecord, after: &Value) -> Value 
 }
 
 fn value_at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
-    path.split('.').fold(value, |place, key| {
-        if place.is_null() {
-            *place = json!({});
+    path.split('.').fold(value, |parent, key| {
+        if parent.is_null() {
+            *parent = json!({});
         }
-        &mut place[key]
+        &mut parent[key]
     })
 }
 
-/// Whether all changed arrays existed before, so that an undo restores every byte.
+/// Returns whether all changed arrays existed before, so that an undo restores every byte.
 fn had_all_arrays(document: &Document<'_>, value: Option<&Value>, record: &BundleRecord) -> bool {
-    let is_there = |array: ArrayPath| {
+    let existed = |array: ArrayPath| {
         let has_some = document.array(array).is_ok_and(|all| !all.is_empty());
         let is_array = |value: &Value| value_at(&mut value.clone(), array.name()).is_array();
         has_some || value.is_some_and(is_array)
     };
     let is_changed = |array: &ArrayPath| record.added.iter().any(|it| it.array == array.name());
-    record.removed.is_empty() && ArrayPath::ALL.into_iter().filter(is_changed).all(is_there)
+    record.removed.is_empty() && ArrayPath::ALL.into_iter().filter(is_changed).all(existed)
 }
 
 /// Removes empty arrays and objects where a rewrite adds elements. They mean the same as if they were missing.
@@ -290,7 +292,7 @@ fn without_empty(mut value: Value) -> Value {
     ] {
         let (parent, key) = path.rsplit_once('.').unwrap_or(("", path));
         let mut parent = parent.split('.').filter(|key| !key.is_empty());
-        let parent = parent.try_fold(&mut value, |place, key| place.get_mut(key));
+        let parent = parent.try_fold(&mut value, |value, key| value.get_mut(key));
         let Some(Value::Object(parent)) = parent else {
             continue;
         };

@@ -185,7 +185,7 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
     assert_eq!(undone(&text, &record), config, "byte for byte");
 }
 
-/// Rewrites `APP` with `given` in the place of the volume's mount options. Returns the rewritten text, after checking
+/// Rewrites `APP` with `given` instead of the volume's mount options. Returns the rewritten text, after checking
 /// that an undo restores every byte.
 fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) -> String {
     let app = APP.replace(r#""options":["rbind","ro"]"#, given);
@@ -306,8 +306,8 @@ fn an_undo_removes_the_added_one_of_equal_elements() {
 fn a_second_rewrite_after_an_undo_gives_the_same_text() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let (once, record) = app_rewritten(&document);
-    let again = undone(&once, &record);
-    let document = Document::parse(again.as_bytes()).unwrap();
+    let restored = undone(&once, &record);
+    let document = Document::parse(restored.as_bytes()).unwrap();
     assert_eq!(app_rewritten(&document).0, once);
 }
 
@@ -404,10 +404,10 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
             rootfs: Path::new("/b/rootfs"),
         };
         let plan = container_plan(MountMode::Hook);
-        let of_a_container = container(&document, &plan, volumes, &Config::default(), &hooks);
-        let of_a_sandbox = sandbox(volumes.rootfs, &sandbox_plan(), &hooks);
+        let container_rewrite = container(&document, &plan, volumes, &Config::default(), &hooks);
+        let sandbox_rewrite = sandbox(volumes.rootfs, &sandbox_plan(), &hooks);
         let mut added = Vec::new();
-        for rewrite in [of_a_container, of_a_sandbox] {
+        for rewrite in [container_rewrite, sandbox_rewrite] {
             let (_, record) = rewritten(&document, rewrite.unwrap());
             added.extend(record.added);
         }

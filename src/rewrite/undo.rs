@@ -12,16 +12,16 @@ use oci_spec::runtime::Hook;
 use super::PROGRAM;
 use crate::oci::{ArrayPath, DESTINATION, Document, Edit, SOURCE};
 
-/// Whether an earlier create has rewritten the config, so that its bundle is now created again. Parts of a config that
-/// can't be parsed don't count.
+/// Returns whether an earlier create has rewritten the config, so that its bundle is now created again. Parts of a
+/// config that can't be parsed don't count.
 pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &Config) -> bool {
     let attach = config.attach_directory();
     let is_attached = |source: &str| Path::new(source).starts_with(&attach);
     document.has_mount(SOURCE, is_attached) || is_marked(document, is_sandbox)
 }
 
-/// Whether a config has other marks of a rewrite than its mounts' sources: the hook that mounts volumes or, in a
-/// sandbox, the mount of `/.crust`.
+/// Returns whether a config has other marks of a rewrite than its mounts' sources: the hook that mounts volumes or, in
+/// a sandbox, the mount of `/.crust`.
 pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
     let hooks = document.array(ArrayPath::CreateContainerHooks);
     let hooks = hooks.unwrap_or_default();
@@ -30,7 +30,7 @@ pub(crate) fn is_marked(document: &Document<'_>, is_sandbox: bool) -> bool {
             && document.has_mount(DESTINATION, |destination| destination == SANDBOX_CRUST_DIR))
 }
 
-/// Whether a hook is `crust-mount-hook mount`.
+/// Returns whether a hook is `crust-mount-hook mount`.
 fn is_mount_hook(hook: &str) -> bool {
     let hook: Option<Hook> = serde_json::from_str(hook).ok();
     let arguments = hook.as_ref().and_then(|hook| hook.args().as_deref());

@@ -27,7 +27,7 @@ use crate::role::Role;
 const MAX_CONFIG_BYTES: usize = 16 << 20;
 
 /// Calls `act` with a config in a form that all delegates read alike. `subject` is what the config concerns.
-pub(crate) fn with_one_reading<T>(
+pub(crate) fn with_unambiguous_config<T>(
     given: &Document<'_>,
     subject: &str,
     act: impl FnOnce(&Document<'_>) -> Result<T>,
@@ -113,7 +113,7 @@ impl<'a> CreateCall<'a> {
         rewrite::is_rewritten(document, is_sandbox(document), self.config)
     }
 
-    /// Plans a create. `given` is the config as its caller wrote it, and `document` its form [`with_one_reading`].
+    /// Plans a create. `given` is the config as its caller wrote it, and `document` its form [`with_unambiguous_config`].
     pub(crate) fn plan(
         &self,
         document: &Document<'_>,

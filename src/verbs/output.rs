@@ -43,7 +43,7 @@ impl CommandOutput {
         }
     }
 
-    /// Whether the exit code is that of a failure.
+    /// Returns whether the exit code is that of a failure.
     pub(super) const fn is_failure(&self) -> bool {
         self.is_failure
     }

@@ -413,14 +413,17 @@ fn target_paths_are_looked_up_once_for_all_sources() {
             }
         }
         let looked_up = host.looked_up.borrow();
-        let of_targets =
+        let is_below_targets =
             |path: &&std::path::PathBuf| path.starts_with("/lab") || path.starts_with("/k");
-        [looked_up.iter().filter(of_targets).count(), looked_up.len()]
+        [
+            looked_up.iter().filter(is_below_targets).count(),
+            looked_up.len(),
+        ]
     };
     let [few, many] = [1, 20].map(lookups);
     assert_eq!(few[0], many[0], "lookups of target paths");
-    // For each bind its identity and its location. The other sources are on the root directory's mount, as all target
-    // paths are.
+    // Each bind takes two lookups: its identity and its location. The other sources are on the root directory's mount,
+    // like all target paths.
     assert_eq!(many[1] - few[1], 19 * 2, "lookups of sources");
 }
 
@@ -531,7 +534,7 @@ fn a_directory_hidden_by_a_mount_does_not_match() {
 
 /// Kubelet binds each subPath, so thousands of mounts may be of one directory.
 #[test]
-fn a_place_of_no_volume_is_matched_once() {
+fn a_location_of_no_volume_is_looked_up_once() {
     let mounts: Vec<String> = (0..100)
         .map(|number| format!("8:1 /data /b{number}"))
         .collect();
