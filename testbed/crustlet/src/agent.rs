@@ -45,7 +45,7 @@ use stats::Measurements;
 use step::PodStepResult;
 use volumes::{VolumeStepResult, Volumes};
 
-/// The interval between two relists of the container runtime, which is kubelet's.
+/// The interval between two relists of the container runtime. kubelet has the same.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
 /// The interval at which manifests are read if inotify isn't available.
@@ -154,7 +154,7 @@ impl Agent {
         self.load_manifests(&[]);
         let mut manifests = watch_manifests(&self.directories);
         let mut drivers = self.context.drivers.subscribe();
-        let mut known = DriverChanges::default();
+        let mut previous_drivers = DriverChanges::default();
         let mut relist = ticker(RELIST_PERIOD);
         let mut measure = ticker(self.stats_period);
         // An interval ticks at once, but no volume can be measured yet.
@@ -172,8 +172,9 @@ impl Agent {
                 Some(query) = self.queries.recv() => self.handle_query(query),
                 Ok(()) = manifests.changed() => self.load_manifests(&[]),
                 Ok(()) = drivers.changed() => {
-                    let now = drivers.borrow_and_update().clone();
-                    let changed = now.since(&std::mem::replace(&mut known, now.clone()));
+                    let current = drivers.borrow_and_update().clone();
+                    let changed = current.since(&previous_drivers);
+                    previous_drivers = current;
                     self.volumes.drivers_changed(&changed);
                     self.claims.drivers_changed(changed);
                 }
@@ -221,9 +222,9 @@ impl Agent {
             self.completions.0.clone(),
             self.pods.generations(),
         );
-        let is_named = !self.runtime.is_empty();
+        let is_name_known = !self.runtime.is_empty();
         tokio::spawn(async move {
-            if !is_named && let Ok(version) = cri.version().await {
+            if !is_name_known && let Ok(version) = cri.version().await {
                 let _ = completions.send(Completion::RuntimeName(version.runtime_name));
             }
             let _ = completions.send(Completion::Relist(generations, cri.pods().await));
@@ -290,7 +291,11 @@ impl Agent {
                 let _ = answer.send(documents(inputs, &selector));
             }
             AgentQuery::DeferredVolumes(answer) => {
-                let deferred = deferral::of_started_pods(&self.objects, &self.pods, &self.volumes);
+                let deferred = deferral::deferred_volumes_of_started_pods(
+                    &self.objects,
+                    &self.pods,
+                    &self.volumes,
+                );
                 let _ = answer.send(deferred);
             }
             AgentQuery::DeleteVolume(name, answer) => {
@@ -316,8 +321,9 @@ impl Agent {
         let claims = self.reconcile_claims(is_complete, now);
         let objects = Arc::clone(&self.objects);
         self.pods.set_desired(&objects, &self.loaded.objects);
-        let needing: Vec<Arc<Pod>> = self.pods.needing_volumes();
-        self.volumes.set_desired(&objects, &needing, now);
+        let pods_needing_volumes: Vec<Arc<Pod>> = self.pods.needing_volumes();
+        self.volumes
+            .set_desired(&objects, &pods_needing_volumes, now);
         let running: BTreeSet<String> = self.pods.running();
         if is_complete {
             self.reconstruction
@@ -386,7 +392,7 @@ fn watch_manifests(directories: &[PathBuf]) -> watch::Receiver<()> {
             Ok(watch) => Some(watch),
             Err(error) => {
                 tracing::warn!(
-                    "inotify: {error}; manifests are read every {} s",
+                    "inotify: the manifests can't be watched: {error}; reading them every {} s instead",
                     MANIFEST_POLL_PERIOD.as_secs()
                 );
                 None

@@ -69,7 +69,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// The command line, for manuals and completions.
+/// Returns the command line, from which the manual pages and completions are generated.
 #[must_use]
 pub fn command() -> clap::Command {
     Cli::command()

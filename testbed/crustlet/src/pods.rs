@@ -24,14 +24,14 @@ pub(crate) mod labels {
     /// The name of that crustlet's node, for people who read the labels.
     pub(crate) const NODE: &str = "dev.crust.crustlet/node";
 
-    /// On a sandbox: the time in seconds that the pod's containers have to end. It is recorded because the manifest may
-    /// be gone when the pod is ended.
+    /// On a sandbox: the pod's grace period in seconds. It is recorded because the manifest may be gone when the pod is
+    /// ended.
     pub(crate) const GRACE: &str = "dev.crust.crustlet/grace";
     /// On a sandbox: when the pod's first sandbox was created, in nanoseconds since the Unix epoch.
     pub(crate) const STARTED: &str = "dev.crust.crustlet/started";
-    /// On a container: the time in seconds that the next container with its name waits before it is started.
+    /// On a container: the delay in seconds before the next container with the same name is started.
     pub(crate) const BACKOFF: &str = "dev.crust.crustlet/backoff";
-    /// On a container: how often a container with its name was started before. This annotation is kubelet's.
+    /// On a container: how often a container with the same name was started before. This annotation is kubelet's.
     pub(crate) const RESTARTS: &str = "io.kubernetes.container.restartCount";
 }
 

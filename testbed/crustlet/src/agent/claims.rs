@@ -44,7 +44,7 @@ pub(crate) struct Claims {
     removed_manifests: Vec<PathBuf>,
     /// The calls under way, with the volume that each call has reserved.
     under_way: BTreeMap<ObjectKey, Option<VolumeId>>,
-    /// The notices of the last plan that have been emitted as events: those of waiting objects, and the others.
+    /// The notices of the last plan, which have been emitted as events: those of waiting objects, and the others.
     emitted: [Vec<Notice>; 2],
 }
 
@@ -191,7 +191,7 @@ impl Claims {
                 return false;
             }
             ClaimStep::Create(it) => (DriverCall::Create(it), None),
-            // A pod wants the volume, but the actual state doesn't have it yet.
+            // A pod needs the volume, but the actual state doesn't have it yet.
             ClaimStep::Delete(it) if volumes.is_desired(&it.id()) => return false,
             ClaimStep::Delete(it) => (DriverCall::Delete(it), None),
             ClaimStep::ControllerExpand(it) => {

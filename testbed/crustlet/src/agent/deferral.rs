@@ -32,7 +32,7 @@ pub(super) fn deferred_volumes(
 }
 
 /// Returns the deferred volumes of each pod that has a manifest and has started.
-pub(super) fn of_started_pods(
+pub(super) fn deferred_volumes_of_started_pods(
     objects: &Objects,
     pods: &Pods,
     volumes: &Volumes,

@@ -16,7 +16,7 @@ use crate::operations::Context;
 use crate::pods::StepSubject;
 use crate::sources::LoadedManifests;
 use crate::volumes::plan::VolumeStep;
-use crate::volumes::spec::VolumeId;
+use crate::volumes::spec::{Lifecycle, VolumeId};
 use crate::volumes::view::{MountState, MountView, Spec, Status, VolumeView};
 
 /// The latest time that RFC 3339 can express, 9999-12-31T23:59:59Z, in seconds since 1970.
@@ -66,7 +66,8 @@ fn set_creation_time(inputs: ListingInputs<'_>, key: &(Kind, Name), document: &m
     }
 }
 
-/// Formats a time. A time that RFC 3339 can't express, which a file may have, becomes the nearest one that it can.
+/// Formats a time. A file may have a time that RFC 3339 can't express: it becomes the nearest time that RFC 3339 can
+/// express.
 fn rfc3339(time: SystemTime) -> String {
     let last = SystemTime::UNIX_EPOCH + Duration::from_secs(MAX_RFC3339_SECONDS);
     let time = time.clamp(SystemTime::UNIX_EPOCH, last);
@@ -128,7 +129,7 @@ fn pods(inputs: ListingInputs<'_>) -> Vec<(Name, Value)> {
     pods
 }
 
-/// Sets `deferFSMount` of each volume that is deferred. For any other volume it is corrected if the manifest has it.
+/// Sets `deferFSMount` of each deferred volume. For any other volume, the field is set to false if the manifest has it.
 fn set_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     const FIELD: &str = "deferFSMount";
     let volumes = document["spec"]["volumes"].as_array_mut();
@@ -219,7 +220,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     let spec = Spec {
         driver: id.driver.clone(),
         volume_handle: id.handle.clone(),
-        lifecycle: lifecycle.unwrap_or(crate::volumes::spec::Lifecycle::Persistent),
+        lifecycle: lifecycle.unwrap_or(Lifecycle::Persistent),
     };
     let operation = inputs
         .volumes
@@ -232,7 +233,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         message: last_error(&VolumeStep::Stage).or_else(|| last_error(&VolumeStep::Unstage)),
         mounts,
     };
-    // Only the handle of a volume that is staged but not published is known.
+    // Of a volume that is staged but not published, only the handle is known.
     let first = uids.first().map(|uid| directory(uid));
     let name = first.unwrap_or_else(|| id.handle.clone());
     VolumeView::new(&name, spec, status)

@@ -45,7 +45,7 @@ pub(crate) struct Pods {
     all: BTreeMap<String, KnownPod>,
     /// The pods' manifests by their UIDs, also of pods whose manifest is gone.
     specs: BTreeMap<String, Arc<Pod>>,
-    /// The pods whose UID another pod has. An event about that was emitted for each.
+    /// The pods that wait because another pod has the same UID. An event was emitted for each.
     waiting_for_uid: BTreeSet<Name>,
     /// Whether the container runtime has been listed once.
     have_relisted: bool,
@@ -88,8 +88,8 @@ impl Pods {
         &self.all
     }
 
-    /// Adds the pods that have a directory, with their manifests from when they started. `None` stands for a manifest
-    /// that can't be read. A pod that has no manifest in the manifests' directories is ended.
+    /// Adds the pods that have a directory, with their manifests from when they started. `None` means that the manifest
+    /// can't be read. A pod that has no manifest in the manifests' directories is ended.
     pub(crate) fn add_from_disk(&mut self, pods: BTreeMap<String, Option<Arc<Pod>>>) {
         for (uid, manifest) in pods {
             let known = self.all.entry(uid).or_default();
@@ -136,14 +136,15 @@ impl Pods {
             }
             if !known.has_manifest && owner.as_ref().is_none_or(|owner| *owner == pod.name) {
                 known.has_manifest = true;
-                let deferred = manifests.pods.get(&pod.name).map(|it| it.deferred.clone());
+                let manifest = manifests.pods.get(&pod.name);
+                let deferred = manifest.map(|manifest| manifest.deferred.clone());
                 known.set_manifest(pod, deferred.unwrap_or_default(), &self.context.events);
                 continue;
             }
             if let Some(owner) = owner.filter(|_| !self.waiting_for_uid.contains(&pod.name)) {
                 let uid = &pod.uid;
                 let message = format!(
-                    "metadata.uid {uid} is in use by pod {owner}; the pod starts when that pod has ended; hint: remove metadata.uid from the manifest"
+                    "metadata.uid {uid} is in use by pod {owner}; this pod starts when {owner} has ended; hint: remove metadata.uid from this pod's manifest"
                 );
                 let events = &self.context.events;
                 events.warning(pod.as_ref(), "FailedValidation", message);
@@ -153,7 +154,7 @@ impl Pods {
         self.waiting_for_uid = waiting;
     }
 
-    /// Returns the pods whose UID another pod has.
+    /// Returns the pods that wait because another pod has the same UID.
     pub(crate) const fn waiting_for_uid(&self) -> &BTreeSet<Name> {
         &self.waiting_for_uid
     }
@@ -163,13 +164,13 @@ impl Pods {
         self.have_relisted
     }
 
-    /// Returns the pods whose volumes are to be mounted. Before the first relist a pod that may have ended isn't among
-    /// them.
+    /// Returns the pods whose volumes are to be mounted. Before the first relist, pods that may have ended are left
+    /// out.
     pub(crate) fn needing_volumes(&self) -> Vec<Arc<Pod>> {
-        let pods = self.all.values().filter(|it| it.should_run());
-        let pods = pods.filter(|it| self.have_relisted || !it.may_complete());
-        let pods = pods.filter(|it| it.outcome().is_none());
-        pods.filter_map(|it| it.pod.clone()).collect()
+        let known = self.all.values().filter(|known| known.should_run());
+        let known = known.filter(|known| self.have_relisted || !known.may_complete());
+        let known = known.filter(|known| known.outcome().is_none());
+        known.filter_map(|known| known.pod.clone()).collect()
     }
 
     /// Returns the pods whose processes may exist or are being started.
@@ -219,7 +220,7 @@ impl Pods {
         }
         for (uid, known) in &mut self.all {
             let observed = listed.remove(uid);
-            // A pod that is new since then has had no step before, which is generation 0.
+            // A pod that wasn't known when the relist began had generation 0 then.
             let generation = generations.get(uid).copied().unwrap_or_default();
             let is_settled = matches!(known.progress, PodProgress::Idle | PodProgress::Unknown);
             if generation == known.generation && is_settled {
@@ -227,7 +228,7 @@ impl Pods {
                 known.progress = PodProgress::Idle;
             }
         }
-        // A pod that was known when the relist began and isn't now has ended since.
+        // A pod that was known when the relist began, and isn't known now, has ended in the meantime.
         listed.retain(|uid, _| !generations.contains_key(uid));
         for (uid, observed) in listed {
             let known = self.all.entry(uid).or_default();
@@ -235,7 +236,7 @@ impl Pods {
         }
     }
 
-    /// Logs the failure of a relist, unless the one before failed too.
+    /// Logs the failure of a relist, unless the previous relist failed too.
     pub(crate) fn relist_failed(&mut self, error: &CriError) {
         if !std::mem::replace(&mut self.is_relist_failing, true) {
             tracing::warn!("{}", crust_state::error_message(error));
@@ -356,7 +357,7 @@ impl Pods {
                     let (context, cri) = (self.context.clone(), self.cri.clone());
                     spawn(context, cri, worker, started, self.completions.clone());
                 }
-                NextAction::Wait(other) => wait = Some(wait.map_or(other, |it| it.min(other))),
+                NextAction::Wait(delay) => wait = [wait, Some(delay)].into_iter().flatten().min(),
                 NextAction::Idle => {
                     let is_finished = known.observed.is_none() && has_no_mounts && !should_run;
                     if is_finished && !retry_delays.0.contains_key(&StepSubject::End) {
@@ -376,7 +377,7 @@ impl Pods {
             .filter(|(_, it)| it.progress == PodProgress::CleanedUp)
         {
             match known.failures.retry_delays(clock).0.get(&StepSubject::End) {
-                Some(wait) => pause = Some(pause.map_or(*wait, |it| it.min(*wait))),
+                Some(wait) => pause = [pause, Some(*wait)].into_iter().flatten().min(),
                 None => cleaned_up.push(uid.clone()),
             }
         }
@@ -405,7 +406,7 @@ impl Pods {
         Some(MountingRuntime::new(socket, &sandbox.id))
     }
 
-    /// Finds the latest container of a pod with a name. An empty name stands for the pod's first container.
+    /// Finds the latest instance of a pod's container. An empty name selects the pod's first container.
     pub(crate) fn container(
         &self,
         pod: &Name,
@@ -429,7 +430,7 @@ impl Pods {
         let latest = observed.and_then(|it| it.latest(name));
         let latest = latest.ok_or_else(|| {
             format!(
-                "Pod {pod}: container {name:?} has not been started yet; hint: crustlet events pod/{}",
+                "Pod {pod}: container {name:?} has not been started yet; hint: see its events: crustlet events pod/{}",
                 pod.name
             )
         })?;

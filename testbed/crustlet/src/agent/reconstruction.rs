@@ -17,13 +17,13 @@ use crate::volumes::actual::Certainty;
 use crate::volumes::desired::VolumeHolders;
 use crate::volumes::spec::Lifecycle;
 
-/// How long a driver has to register, and to unpublish a volume without a readable record.
+/// The longest time that a driver may take to register and to unpublish a volume without a readable record.
 const UNPUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The progress of the reconstruction.
 #[derive(Debug)]
 pub(crate) struct Reconstruction {
-    /// Volumes without a readable record. Cleanup is tried once for each, when the desired state is known and no pod
+    /// Volumes without a readable record. The cleanup of each is tried once, when the desired state is known and no pod
     /// needs the volume.
     pending: Vec<PendingCleanup>,
     /// The directories whose cleanup failed. As long as one exists, its volume may still be mounted or hold data.
@@ -143,7 +143,7 @@ impl Reconstruction {
                     volumes.add_from_disk(&found);
                     self.record_found(context, volumes, found);
                 }
-                // It isn't known what is mounted, so nothing is cleaned up.
+                // Which volumes are mounted is unknown, so nothing is cleaned up.
                 Err(error) => {
                     self.is_disk_unread = true;
                     if !std::mem::replace(&mut self.is_failure_logged, true) {
@@ -177,7 +177,7 @@ impl Reconstruction {
 #[derive(Debug)]
 struct PendingCleanup {
     volume: UnreadableVolume,
-    /// Since when the publication that the directory suggests is part of the actual state as uncertain.
+    /// The time at which the publication that the directory suggests was added to the actual state as uncertain.
     uncertain_since: Option<Instant>,
 }
 

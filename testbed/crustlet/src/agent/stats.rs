@@ -132,7 +132,7 @@ async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeS
                 measurements.push(VolumeStats { pod, claim, stats });
             }
             Ok(None) => {}
-            // Like kubelet, which only logs it.
+            // kubelet only logs such an error, too.
             Err(error) => {
                 let error = crust_state::error_message(&error);
                 let (pod, id) = (&publication.pod, &publication.id);

@@ -37,7 +37,7 @@ pub(super) struct StartedStep {
 pub(crate) struct PodStepResult {
     pub(super) uid: String,
     pub(super) subject: StepSubject,
-    /// The sandbox in which the runtime handler has mounted volumes, if it was the step's task.
+    /// The sandbox in which the runtime handler has mounted volumes, if the step was to have them mounted.
     pub(super) published_to: Option<String>,
     pub(super) result: Result<(), Failure>,
     /// The pod in the container runtime after the step.
@@ -87,7 +87,7 @@ async fn carry_out(
     let result = match (step, pod) {
         (PodStep::End(end), _) => worker.end(regarding, end).await,
         (PodStep::RunSandbox(sandbox), Some(pod)) => {
-            // The record tells crustlet about the pod after a restart, even if this process ends now.
+            // From this record crustlet learns about the pod after a restart, even if this process ends now.
             let (layout, pod_record) = (context.layout.clone(), Arc::clone(pod));
             let recorded =
                 operations::blocking(move || operations::write_pod_record(&layout, &pod_record));
@@ -109,7 +109,7 @@ async fn carry_out(
                 .map_err(|error| report_failure(context, regarding, "FailedMount", &error))?;
             worker.start_container(pod, start, &sources).await
         }
-        // Without a manifest nothing is created.
+        // Nothing is created for a pod without a manifest.
         (_, None) => Ok(()),
     };
     result.map_err(|error| Failure::from(&error))
@@ -140,7 +140,7 @@ async fn mount_sources(
     name: &str,
     started: &StartedStep,
 ) -> Result<Vec<MountSource>, OperationError> {
-    let container = pod.containers().find(|it| it.name == name);
+    let container = pod.containers().find(|container| container.name == name);
     let missing = || OperationError::Other(format!("the pod has no container {name:?}"));
     let container = container.ok_or_else(missing)?;
     let mut requests = Vec::new();

@@ -29,7 +29,7 @@ const BINDING_GRACE_PERIOD: Duration = Duration::from_secs(3);
 pub(crate) enum OngoingOperation {
     /// A step from the actual to the desired state.
     Step(VolumeStep),
-    /// A call for the volume's claim, by the method's name in CSI.
+    /// A CSI call for the volume's claim, with the name of the method.
     ClaimCall(&'static str),
 }
 
@@ -67,8 +67,8 @@ impl ReportedProblem {
         }
     }
 
-    /// Returns whether an event about the problem is due now, which happens once. A claim that was just created is
-    /// given time to be bound.
+    /// Returns whether an event about the problem is due. That is so only once for each problem. A claim that was just
+    /// created is given time to be bound.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_unbound = matches!(
             self.problem,
@@ -158,7 +158,8 @@ impl Volumes {
             });
     }
 
-    /// Returns the state of the volume that a directory belongs to. `None` if no known volume has this directory.
+    /// Returns the certainty of the volume that an unreadable directory belongs to. `None` if no known volume has this
+    /// directory.
     pub(crate) fn certainty_of(&self, unreadable: &UnreadableVolume) -> Option<Certainty> {
         let layout = &self.context.layout;
         self.actual.volumes.iter().find_map(|(id, volume)| {
@@ -173,7 +174,7 @@ impl Volumes {
         })
     }
 
-    /// Returns whether a desired volume needs a directory.
+    /// Returns whether a desired volume needs an unreadable directory.
     pub(crate) fn needs(&self, unreadable: &UnreadableVolume) -> bool {
         let layout = &self.context.layout;
         let mut volumes = self.desired.volumes.iter();

@@ -1,4 +1,4 @@
-//! The CRI's configurations of a pod's sandbox and containers, which are those of kubelet.
+//! The CRI configurations of a pod's sandbox and containers. They are those that kubelet would send.
 
 mod container;
 mod env;
@@ -29,7 +29,6 @@ pub(crate) enum ConfigError {
     #[error("container {container:?}: env {name:?}: {reason}")]
     Env {
         container: String,
-        /// The variable's name.
         name: String,
         reason: String,
     },
@@ -53,7 +52,7 @@ pub(crate) enum ConfigError {
     /// The container has `runAsNonRoot` but would run as root, or might.
     #[error("container {container:?}: runAsNonRoot is set, but {reason}")]
     RunsAsRoot { container: String, reason: String },
-    /// A path isn't UTF-8, which the CRI's strings have to be.
+    /// A path isn't UTF-8, as the CRI requires.
     #[error("{}: the path is not UTF-8", .0.display())]
     NotUtf8(PathBuf),
 }
@@ -103,7 +102,7 @@ pub(crate) fn log_path(container: &str, attempt: u32) -> PathBuf {
 pub(crate) struct MountSource {
     /// The path on the host, including the subPath.
     pub(crate) host_path: PathBuf,
-    /// Whether the mount is read-only even if the container's `volumeMounts` doesn't say so.
+    /// Whether the mount is read-only even if the container's `volumeMounts` doesn't set `readOnly`.
     pub(crate) read_only: bool,
 }
 

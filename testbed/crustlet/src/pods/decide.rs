@@ -17,17 +17,17 @@ const SANDBOX_DELAY: Duration = Duration::from_secs(2);
 /// The desired state of a pod.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum PodGoal<'a> {
-    /// Run the pod.
     Run {
         pod: &'a Pod,
         /// Whether all of the pod's volumes are mounted, except those that the runtime handler mounts in the sandbox.
         volumes_ready: bool,
-        /// The sandboxes in which the runtime handler has mounted the pod's volumes. `None` if it has none to mount.
+        /// The sandboxes in which the runtime handler has mounted the pod's volumes. `None` if the runtime handler has
+        /// no volumes to mount.
         published_sandboxes: Option<&'a BTreeSet<String>>,
     },
     /// End the pod. Nothing is started any more.
     End {
-        /// How long the containers have to end.
+        /// The time that the containers have to end.
         grace: Duration,
     },
 }
@@ -86,7 +86,7 @@ impl StepChooser<'_> {
     }
 
     /// Returns the step, unless its subject has failed and must not be retried yet.
-    fn unless_held(&mut self, step: PodStep) -> Option<PodStep> {
+    fn unless_delayed(&mut self, step: PodStep) -> Option<PodStep> {
         if let Some(pause) = self.retry_delays.0.get(&step.subject()) {
             self.wait(*pause);
             return None;
@@ -96,11 +96,11 @@ impl StepChooser<'_> {
 
     fn end(&mut self, observed: &ObservedPod, grace: Duration) -> Option<PodStep> {
         if !observed.is_stopped() {
-            return self.unless_held(stop_pod(observed, grace));
+            return self.unless_delayed(stop_pod(observed, grace));
         }
         let containers = observed.containers.iter().map(|it| it.id.clone());
         let sandboxes = observed.sandboxes.iter().map(|it| it.id.clone());
-        self.unless_held(PodStep::End(EndStep::RemovePod {
+        self.unless_delayed(PodStep::End(EndStep::RemovePod {
             containers: containers.collect(),
             sandboxes: sandboxes.collect(),
         }))
@@ -115,40 +115,40 @@ impl StepChooser<'_> {
     ) -> Option<PodStep> {
         let Some(observed) = observed else {
             return volumes_ready
-                .then(|| self.unless_held(run_sandbox(None)))
+                .then(|| self.unless_delayed(run_sandbox(None)))
                 .flatten();
         };
         if outcome(pod, observed).is_some() {
-            // The pod has ended, so other pods may use its volumes now. The latest containers are kept because they
-            // show how it ended.
+            // The pod has ended, so its sandbox is stopped and other pods may use its volumes. The latest containers
+            // are kept because they show how the pod ended.
             return if observed.is_stopped() {
                 self.remove_old(observed)
             } else {
-                self.unless_held(stop_pod(observed, observed.grace()))
+                self.unless_delayed(stop_pod(observed, observed.grace()))
             };
         }
         if !volumes_ready {
             return None;
         }
         let Some(current) = current_sandbox(observed) else {
-            // Containers in another sandbox, or in one of two ready sandboxes, are stopped with all sandboxes.
+            // Containers in an older sandbox, or in one of two ready sandboxes, are stopped together with all sandboxes.
             return if observed.is_stopped() {
                 self.remove_old(observed)
                     .or_else(|| self.new_sandbox(observed))
             } else {
-                self.unless_held(stop_pod(observed, observed.grace()))
+                self.unless_delayed(stop_pod(observed, observed.grace()))
             };
         };
         if published_sandboxes.is_some_and(|published| !published.contains(&current.id)) {
             let sandbox = current.id.clone();
-            return self.unless_held(PodStep::PublishToRuntime { sandbox });
+            return self.unless_delayed(PodStep::PublishToRuntime { sandbox });
         }
         self.containers(pod, observed, current)
             .or_else(|| self.remove_old(observed))
     }
 
-    /// Replaces the sandbox, but not at once if the last one was just created: a sandbox that ends at once isn't
-    /// replaced in a loop.
+    /// Replaces the sandbox. If the last sandbox was just created, waits first, so that sandboxes that end at once
+    /// aren't replaced in a tight loop.
     fn new_sandbox(&mut self, observed: &ObservedPod) -> Option<PodStep> {
         let newest = observed.sandboxes.first();
         let age = newest.and_then(|it| self.now.duration_since(it.created).ok());
@@ -157,7 +157,7 @@ impl StepChooser<'_> {
                 self.wait(pause);
                 None
             }
-            _ => self.unless_held(run_sandbox(Some(observed))),
+            _ => self.unless_delayed(run_sandbox(Some(observed))),
         }
     }
 
@@ -170,7 +170,7 @@ impl StepChooser<'_> {
         let is_known =
             |it: &&ObservedContainer| pod.containers().any(|known| known.name == it.name);
         if let Some(other) = observed.alive().find(|it| !is_known(it)) {
-            return self.unless_held(stop_container(other, observed));
+            return self.unless_delayed(stop_container(other, observed));
         }
         let policy = RestartPolicy::of(pod);
         let is_created = |it: &v1::Container| observed.latest_in(&current.id, &it.name).is_some();
@@ -185,7 +185,9 @@ impl StepChooser<'_> {
                     continue;
                 }
                 return match latest {
-                    None => self.unless_held(start_container(name, observed.latest(name), current)),
+                    None => {
+                        self.unless_delayed(start_container(name, observed.latest(name), current))
+                    }
                     Some(latest) => self.restart(latest, policy, observed, current),
                 };
             }
@@ -193,7 +195,7 @@ impl StepChooser<'_> {
         pod.spec.containers.iter().find_map(|container| {
             let name = &container.name;
             match observed.latest(name) {
-                None => self.unless_held(start_container(name, None, current)),
+                None => self.unless_delayed(start_container(name, None, current)),
                 Some(latest) => self.restart(latest, policy, observed, current),
             }
         })
@@ -209,15 +211,17 @@ impl StepChooser<'_> {
     ) -> Option<PodStep> {
         match &latest.state {
             // crustlet stopped between creating and starting it. That attempt doesn't count.
-            RunState::Created => self.unless_held(remove_container(latest)),
-            RunState::Unknown => self.unless_held(stop_container(latest, observed)),
+            RunState::Created => self.unless_delayed(remove_container(latest)),
+            RunState::Unknown => self.unless_delayed(stop_container(latest, observed)),
             RunState::Exited(exit) if policy.restarts(exit) => {
                 match remaining_backoff(latest, self.now) {
                     Some(pause) => {
                         self.wait(pause);
                         None
                     }
-                    None => self.unless_held(start_container(&latest.name, Some(latest), current)),
+                    None => {
+                        self.unless_delayed(start_container(&latest.name, Some(latest), current))
+                    }
                 }
             }
             RunState::Running { .. } | RunState::Exited(_) => None,
@@ -243,7 +247,7 @@ impl StepChooser<'_> {
         };
         let mut containers = observed.containers.iter();
         if let Some(old) = containers.find(|it| !it.is_alive() && !is_kept(it)) {
-            return self.unless_held(remove_container(old));
+            return self.unless_delayed(remove_container(old));
         }
         let is_empty = |it: &&ObservedSandbox| {
             let mut containers = observed.containers.iter();
@@ -251,40 +255,41 @@ impl StepChooser<'_> {
         };
         let old = observed.sandboxes.iter().skip(1).find(is_empty)?;
         let id = old.id.clone();
-        self.unless_held(PodStep::End(EndStep::RemoveSandbox { id }))
+        self.unless_delayed(PodStep::End(EndStep::RemoveSandbox { id }))
     }
 }
 
 /// Returns the newest sandbox if it is the only ready one and contains all containers that may have processes.
 fn current_sandbox(observed: &ObservedPod) -> Option<&ObservedSandbox> {
     let (newest, older) = observed.sandboxes.split_first()?;
-    let is_alone = newest.is_ready && !older.iter().any(|it| it.is_ready);
-    let is_elsewhere = |it: &ObservedContainer| it.sandbox != newest.id;
-    (is_alone && !observed.alive().any(is_elsewhere)).then_some(newest)
+    let is_only_ready = newest.is_ready && !older.iter().any(|sandbox| sandbox.is_ready);
+    let is_outside = |container: &ObservedContainer| container.sandbox != newest.id;
+    (is_only_ready && !observed.alive().any(is_outside)).then_some(newest)
 }
 
 fn run_sandbox(observed: Option<&ObservedPod>) -> PodStep {
-    let before = observed
-        .map(|it| it.sandboxes.as_slice())
+    let previous = observed
+        .map(|pod| pod.sandboxes.as_slice())
         .unwrap_or_default();
+    let next_attempt = previous.iter().map(|sandbox| sandbox.attempt + 1).max();
     PodStep::RunSandbox(RunSandbox {
-        attempt: before.iter().map(|it| it.attempt + 1).max().unwrap_or(0),
-        stop: before.iter().map(|it| it.id.clone()).collect(),
-        started: before.iter().map(|it| it.started).min(),
+        attempt: next_attempt.unwrap_or(0),
+        stop: previous.iter().map(|sandbox| sandbox.id.clone()).collect(),
+        started: previous.iter().map(|sandbox| sandbox.started).min(),
     })
 }
 
 fn start_container(
     name: &str,
-    before: Option<&ObservedContainer>,
+    previous: Option<&ObservedContainer>,
     sandbox: &ObservedSandbox,
 ) -> PodStep {
     PodStep::StartContainer(StartContainer {
         name: name.to_owned(),
-        attempt: before.map_or(0, |it| it.attempt + 1),
+        attempt: previous.map_or(0, |container| container.attempt + 1),
         sandbox: sandbox.id.clone(),
         sandbox_attempt: sandbox.attempt,
-        backoff: next_backoff(before),
+        backoff: next_backoff(previous),
     })
 }
 

@@ -35,7 +35,7 @@ pub(crate) struct ObservedSandbox {
     pub(crate) handler: String,
     /// The IP address. `None` if the sandbox isn't ready or is in the node's network.
     pub(crate) address: Option<String>,
-    /// How long the pod's containers have to end.
+    /// The time that the pod's containers have to end.
     pub(crate) grace: Duration,
     /// When the pod's first sandbox was created.
     pub(crate) started: SystemTime,
@@ -54,25 +54,25 @@ pub(crate) struct ObservedContainer {
     pub(crate) image_id: String,
     pub(crate) created: SystemTime,
     pub(crate) state: RunState,
-    /// How long the next container with this name waits before it is started.
+    /// The delay before the next container with this name is started.
     pub(crate) backoff: Duration,
 }
 
 /// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunState {
-    /// It was created but never started.
+    /// Created, but never started.
     Created,
     Running {
         since: SystemTime,
     },
-    /// It ended, or couldn't be started.
+    /// Ended, or couldn't be started.
     Exited(ContainerExit),
     /// The runtime doesn't know the state.
     Unknown,
 }
 
-/// How a container ended.
+/// The end of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerExit {
     /// The exit code, which is 128 plus the number of the signal for a killed process.
@@ -82,7 +82,6 @@ pub(crate) struct ContainerExit {
     pub(crate) finished: SystemTime,
     /// The runtime's reason, such as `Completed`, `Error`, `OOMKilled` or `StartError`.
     pub(crate) reason: String,
-    /// The runtime's message.
     pub(crate) message: String,
 }
 
@@ -124,8 +123,8 @@ impl ObservedPod {
         self.containers.iter().filter(|it| it.is_alive())
     }
 
-    /// Returns whether no container has processes and no sandbox is ready, so that the pod's volumes aren't used any
-    /// more.
+    /// Returns whether no container has processes and no sandbox is ready, which means that the pod's volumes aren't
+    /// used any more.
     pub(crate) fn is_stopped(&self) -> bool {
         self.alive().next().is_none() && !self.sandboxes.iter().any(|it| it.is_ready)
     }
@@ -352,7 +351,7 @@ mod tests {
         assert_eq!(pod.alive().count(), 0);
     }
 
-    /// A container's state in the list doesn't count until its status confirms it.
+    /// The runtime lists the container without a status.
     #[test]
     fn a_container_in_an_unknown_state_may_be_alive() {
         let unknown = container(0, ContainerState::ContainerUnknown);
@@ -362,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn recorded_pod_state_is_read_and_the_rest_has_kubelets_defaults() {
+    fn annotations_are_read_and_missing_ones_have_kubelets_defaults() {
         let mut first = sandbox("u", 0, true);
         let annotations = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
         first.annotations = annotations

@@ -9,10 +9,9 @@ use crate::objects::Pod;
 const INITIAL_BACKOFF: Duration = Duration::from_secs(10);
 /// The longest delay of kubelet's `CrashLoopBackOff`.
 const MAX_BACKOFF: Duration = Duration::from_secs(300);
-/// The running time after which a container's delay starts over.
+/// The running time after which a container's delay starts over from the first delay.
 const BACKOFF_RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// A pod's `restartPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestartPolicy {
     Always,
@@ -69,13 +68,14 @@ pub(crate) fn outcome(pod: &Pod, observed: &ObservedPod) -> Option<PodOutcome> {
     Some(outcome)
 }
 
-/// Returns how long an ended container still has to wait before it is started again. `None` if it needn't wait.
+/// Returns the rest of the delay before an ended container is started again. `None` if the delay is over.
 pub(crate) fn remaining_backoff(ended: &ObservedContainer, now: SystemTime) -> Option<Duration> {
     let exit = ended.exit()?;
     let backoff = backoff(ended, exit);
     // A clock that was set back doesn't extend the delay.
-    let since = now.duration_since(exit.finished).unwrap_or_default();
-    backoff.checked_sub(since).filter(|it| !it.is_zero())
+    let elapsed = now.duration_since(exit.finished).unwrap_or_default();
+    let remaining = backoff.checked_sub(elapsed);
+    remaining.filter(|remaining| !remaining.is_zero())
 }
 
 /// Returns the delay between the end of a container and its next start.
@@ -87,23 +87,22 @@ pub(crate) fn backoff(ended: &ObservedContainer, exit: &ContainerExit) -> Durati
     }
 }
 
-/// Returns the delay after the end of the container that is started next. It is recorded with that container, so that
-/// it survives a restart of crustlet.
-pub(crate) fn next_backoff(before: Option<&ObservedContainer>) -> Duration {
-    let Some(before) = before else {
+/// Returns the backoff of the container that is started after `previous`: the delay between the end of the new container
+/// and the start of its successor. It is recorded with the new container, so that it survives a restart of crustlet.
+pub(crate) fn next_backoff(previous: Option<&ObservedContainer>) -> Duration {
+    let Some(previous) = previous else {
         return Duration::ZERO;
     };
-    if before.backoff.is_zero() || before.exit().is_some_and(ran_long) {
+    if previous.backoff.is_zero() || previous.exit().is_some_and(ran_long) {
         return INITIAL_BACKOFF;
     }
     // The runtime may report any number.
-    before.backoff.saturating_mul(2).min(MAX_BACKOFF)
+    previous.backoff.saturating_mul(2).min(MAX_BACKOFF)
 }
 
 fn ran_long(exit: &ContainerExit) -> bool {
-    let since = exit.started;
-    since.is_some_and(|since| {
-        let ran = exit.finished.duration_since(since);
-        ran.is_ok_and(|it| it >= BACKOFF_RESET_AFTER)
+    exit.started.is_some_and(|started| {
+        let running_time = exit.finished.duration_since(started);
+        running_time.is_ok_and(|time| time >= BACKOFF_RESET_AFTER)
     })
 }

@@ -77,26 +77,26 @@ pub(crate) struct BackOffEvent {
     pub(crate) is_pull: bool,
 }
 
-/// Returns an event for each container that has begun to back off since the previous status, or again after another
-/// attempt.
+/// Returns an event for each container that has begun to back off since the previous status, be it for the first time or
+/// after another attempt.
 pub(crate) fn back_offs(
     pod: &Pod,
-    before: Option<&PodStatus>,
-    now: &PodStatus,
+    previous: Option<&PodStatus>,
+    current: &PodStatus,
 ) -> Vec<BackOffEvent> {
-    let waits = |status: &ContainerStatus| {
+    let reason_and_restarts = |status: &ContainerStatus| {
         let waiting = status.state.as_ref()?.waiting.as_ref()?;
         let reason = waiting.reason.clone()?;
         Some((reason, status.restart_count))
     };
-    let earlier = |name: &str| {
-        let status = containers(before?).find(|it| it.name == name)?;
-        waits(status)
+    let previous_wait = |name: &str| {
+        let status = containers(previous?).find(|status| status.name == name)?;
+        reason_and_restarts(status)
     };
-    let events = containers(now).filter_map(|status| {
+    let events = containers(current).filter_map(|status| {
         let name = &status.name;
-        let (reason, restarts) = waits(status)?;
-        if earlier(name).as_ref() == Some(&(reason.clone(), restarts)) {
+        let (reason, restarts) = reason_and_restarts(status)?;
+        if previous_wait(name) == Some((reason.clone(), restarts)) {
             return None;
         }
         match reason.as_str() {
@@ -122,15 +122,15 @@ fn containers(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     lists.into_iter().flatten().flatten()
 }
 
-/// Returns a pod's name in the form that kubelet's messages have.
+/// Formats a pod's name as kubelet's messages do: `NAME_NAMESPACE(UID)`.
 fn full_name(pod: &Pod) -> String {
     format!("{}_{}({})", pod.name.name, pod.name.namespace, pod.uid)
 }
 
-/// Converts a time to whole seconds, which is the precision of Kubernetes' times.
+/// Converts a time to Kubernetes' form, which has whole seconds. `None` if that form can't express the time.
 fn to_time(time: SystemTime) -> Option<Time> {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
-    let seconds = i64::try_from(since.as_secs()).ok()?;
+    let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+    let seconds = i64::try_from(since_epoch.as_secs()).ok()?;
     Timestamp::from_second(seconds).ok().map(Time)
 }
 
@@ -144,7 +144,6 @@ fn go_duration(duration: Duration) -> String {
     }
 }
 
-/// A pod's `status.phase`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Pending,
@@ -167,8 +166,9 @@ impl Phase {
             latest.state != RunState::Created || observed.previous(latest).is_some()
         };
         let mut containers = inputs.pod.spec.containers.iter();
-        let all = containers.all(|it| observed.latest(&it.name).is_some_and(has_run));
-        if all && is_initialized(inputs.pod, observed) {
+        let all_have_run =
+            containers.all(|container| observed.latest(&container.name).is_some_and(has_run));
+        if all_have_run && is_initialized(inputs.pod, observed) {
             Self::Running
         } else {
             Self::Pending
@@ -185,7 +185,8 @@ impl Phase {
     }
 }
 
-/// Returns whether all init containers have succeeded in the newest sandbox.
+/// Returns whether all init containers have succeeded in the newest sandbox. That is also so if an app container exists
+/// in it, because init containers that have ended may have been removed since.
 fn is_initialized(pod: &Pod, observed: &ObservedPod) -> bool {
     let Some(sandbox) = observed.sandboxes.first() else {
         return false;

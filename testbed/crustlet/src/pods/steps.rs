@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 /// A step of a pod. A pod has one step at a time, and its state is read again after each.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PodStep {
-    /// `RunPodSandbox`
+    /// Call `RunPodSandbox`.
     RunSandbox(RunSandbox),
     /// Have the runtime handler mount volumes in a new sandbox (KEP-2857's earlier draft).
     PublishToRuntime {
-        /// The sandbox's ID.
+        /// The ID of the sandbox.
         sandbox: String,
     },
-    /// `CreateContainer` and `StartContainer`
+    /// Call `CreateContainer` and `StartContainer`.
     StartContainer(StartContainer),
     /// Stop or remove something. The pod's manifest isn't needed.
     End(EndStep),
@@ -39,7 +39,7 @@ pub(crate) struct StartContainer {
     /// The ID of the sandbox.
     pub(crate) sandbox: String,
     pub(crate) sandbox_attempt: u32,
-    /// How long the next container with this name has to wait before it is started.
+    /// The delay before the next container with this name is started.
     pub(crate) backoff: Duration,
 }
 
@@ -52,7 +52,7 @@ pub(crate) enum EndStep {
         containers: Vec<(String, String)>,
         /// The IDs of all sandboxes.
         sandboxes: Vec<String>,
-        /// How long the containers have to end.
+        /// The time that the containers have to end.
         grace: Duration,
     },
     /// Stop a container whose state is unknown, or that isn't in the manifest any more.
@@ -60,7 +60,7 @@ pub(crate) enum EndStep {
         id: String,
         /// The name in the pod.
         name: String,
-        /// How long the container has to end.
+        /// The time that the container has to end.
         grace: Duration,
     },
     /// Remove an ended container, with its log.
@@ -89,12 +89,11 @@ pub(crate) enum StepSubject {
     Sandbox,
     /// A container, by its name in the pod.
     Container(String),
-    /// Whatever is stopped or removed.
+    /// Everything that is stopped or removed for the pod.
     End,
 }
 
 impl PodStep {
-    /// Returns the subject of the step.
     pub(crate) fn subject(&self) -> StepSubject {
         match self {
             Self::RunSandbox(_) | Self::PublishToRuntime { .. } => StepSubject::Sandbox,

@@ -67,6 +67,6 @@ fn it_prints_the_log_of_the_previous_run() {
     let waits = microvm("waits").claim("missing").mount("missing", "/data");
     scene.apply_pod(&waits);
     scene.crustlet.wait_event("pod/waits", "FailedMount");
-    let expected = "Pod default/waits: container \"app\" has not been started yet; hint: crustlet events pod/waits";
+    let expected = "Pod default/waits: container \"app\" has not been started yet; hint: see its events: crustlet events pod/waits";
     assert_eq!(refused(&["waits"]), expected);
 }

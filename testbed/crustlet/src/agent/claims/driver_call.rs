@@ -36,7 +36,7 @@ pub(super) struct NodeExpandCall {
 }
 
 impl NodeExpandCall {
-    /// Returns the call for a step. `None` if the pod's mount is gone or isn't wanted any more.
+    /// Returns the call for a step. `None` if the pod's mount is gone or isn't desired any more.
     pub(super) fn new(step: NodeExpand, pods: &Pods, volumes: &Volumes) -> Option<Self> {
         let mount = volumes.actual().mount(&step.id, &step.pod)?;
         let desired = volumes.desired().volumes.get(&step.id)?;
@@ -57,7 +57,7 @@ impl NodeExpandCall {
 
 impl DriverCall {
     /// Returns the volume that no other operation may use during the call, and the call's name in CSI.
-    /// `ControllerExpandVolume` reserves none, as in Kubernetes: the end of a pod doesn't wait for it.
+    /// `ControllerExpandVolume` reserves no volume, as in Kubernetes: the end of a pod doesn't wait for the call.
     pub(super) fn reservation(&self) -> Option<(VolumeId, &'static str)> {
         match self {
             Self::Create(_) | Self::ControllerExpand(_) => None,

@@ -136,7 +136,7 @@ mod tests {
             ["b"],
             "its capabilities are unknown"
         );
-        // A driver that didn't answer is asked again only after its answer.
+        // Even after a change, a driver isn't asked again before it has answered the previous request.
         capabilities.drivers_changed();
         capabilities.record_answer("a".to_owned(), Some(DriverCapabilities::default()));
         assert_eq!(capabilities.take_due(&names, true, later(2)), ["a"]);

@@ -29,7 +29,7 @@ impl Pods {
         let (layout, worker) = (self.context.layout.clone(), self.worker.clone());
         let (uid, completions) = (uid.to_owned(), self.completions.clone());
         tokio::task::spawn_blocking(move || {
-            // The directory comes last: if crustlet restarts before the end, it finds the pod by its directory.
+            // The directory is removed last: if crustlet restarts before that, it finds the pod by its directory.
             let logs = worker.remove_logs(&uid);
             let result = logs
                 .map_err(|error| crust_state::error_message(&error))
@@ -58,7 +58,7 @@ impl Pods {
                 let regarding = known.regarding(&cleanup.uid);
                 let events = &self.context.events;
                 events.warning(regarding, "FailedCleanup", message.clone());
-                known.fail(message.clone());
+                known.record_cleanup_failure(message.clone());
             }
         }
         let has_failed = |known: &&KnownPod| known.failures.get(&StepSubject::End).is_some();
@@ -113,7 +113,7 @@ impl Pods {
             return None;
         }
         tracing::warn!("{message}");
-        known.fail(message);
+        known.record_cleanup_failure(message);
         None
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct KnownPod {
     pub(crate) pod: Option<Arc<Pod>>,
     /// Whether the manifest was read from the pod's directory: the pod had started before crustlet did.
     pub(super) is_restored: bool,
-    /// Whether nothing else is left of a pod that was read from its directory. The current manifest replaces its
-    /// manifest, whatever it says.
+    /// Whether only the directory is left of the pod. The current manifest then replaces the manifest that was read
+    /// from the directory, even if the two differ.
     pub(super) is_stale: bool,
     /// The volumes that are deferred in the current manifest, before the admission policy.
     manifest_deferred: Option<BTreeSet<String>>,
@@ -39,9 +39,9 @@ pub(crate) struct KnownPod {
     /// The sandboxes in which the runtime handler has mounted the pod's volumes (KEP-2857's earlier draft).
     pub(super) published_sandboxes: BTreeSet<String>,
     pub(super) progress: PodProgress,
-    /// Counts the starts and ends of steps. A relist that began at another generation is outdated.
+    /// The number of starts and ends of steps. A relist that began at another generation is outdated.
     pub(super) generation: u64,
-    /// Since when the pod has no manifest.
+    /// The time at which the pod lost its manifest. `None` while it has one.
     pub(crate) without_manifest_since: Option<SystemTime>,
     /// The `status` that was computed last.
     pub(crate) status: Option<PodStatus>,
@@ -66,8 +66,8 @@ pub(super) enum PodProgress {
 }
 
 impl KnownPod {
-    /// Applies the current manifest, as far as a started pod can change. `manifest_deferred` has the volumes that are
-    /// deferred in it before the admission policy.
+    /// Applies the current manifest, as far as a started pod can change. `manifest_deferred` has the volumes that the
+    /// manifest defers, before the admission policy is applied.
     pub(super) fn set_manifest(
         &mut self,
         pod: &Arc<Pod>,
@@ -90,7 +90,7 @@ impl KnownPod {
             return;
         }
         let is_same = pod.has_same_spec(before);
-        // A difference that only the admission policy makes is no reason for a warning.
+        // A difference that only the admission policy makes isn't warned about.
         let deferred = self.manifest_deferred.as_ref();
         let is_deferral_changed = match &deferred_before {
             Some(_) => deferred != deferred_before.as_ref(),
@@ -118,7 +118,7 @@ impl KnownPod {
         self.pod = Some(Arc::new(kept));
     }
 
-    /// Returns whether the pod is wanted and isn't ending.
+    /// Returns whether the pod has a manifest, isn't deleted and isn't ending.
     pub(crate) fn should_run(&self) -> bool {
         self.has_manifest && self.pod.is_some() && !self.is_ending && !self.is_deleted
     }
@@ -140,20 +140,21 @@ impl KnownPod {
         outcome(self.pod.as_ref()?, self.observed.as_ref()?)
     }
 
-    /// Returns the pod's name, as far as it is known.
+    /// Returns the name in the pod's manifest, or else the name in the container runtime.
     pub(crate) fn name(&self) -> Option<Name> {
         let from_manifest = self.pod.as_ref().map(|it| it.name.clone());
         from_manifest.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
     }
 
-    /// Returns the name of the pod that has this UID now.
+    /// Returns the name of the pod that has this UID now: the name in the container runtime, or else the name in the
+    /// manifest.
     pub(super) fn owner(&self) -> Option<Name> {
         let observed = self.observed.as_ref().map(|it| it.name.clone());
         observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
     }
 
-    /// Records that a part of the cleanup failed. It is retried later.
-    pub(super) fn fail(&mut self, message: String) {
+    /// Records that a part of the cleanup failed. The cleanup is retried later.
+    pub(super) fn record_cleanup_failure(&mut self, message: String) {
         let failure = Failure {
             reason: "FailedCleanup",
             message,
@@ -182,10 +183,10 @@ impl KnownPod {
         };
     }
 
-    /// Returns a second stop if one is under way and the pod has less time to end now, as kubelet does. It doesn't stop
-    /// the sandboxes: the first stop does so after the containers have ended.
+    /// Returns a second stop if a stop is under way and the grace period has become shorter since it began. kubelet does
+    /// the same. The second stop doesn't stop the sandboxes: the first stop does so after the containers have ended.
     pub(super) fn shortened_stop(&mut self) -> Option<EndStep> {
-        let now = self.grace();
+        let shortened = self.grace();
         let is_under_way = self.progress == PodProgress::StepRunning && self.is_ending;
         let EndStep::StopPod {
             containers, grace, ..
@@ -193,14 +194,14 @@ impl KnownPod {
         else {
             return None;
         };
-        if now >= *grace {
+        if shortened >= *grace {
             return None;
         }
-        *grace = now;
+        *grace = shortened;
         Some(EndStep::StopPod {
             containers: containers.clone(),
             sandboxes: Vec::new(),
-            grace: now,
+            grace: shortened,
         })
     }
 

@@ -28,7 +28,7 @@ pub(crate) struct VolumeStepResult {
 #[derive(Debug)]
 enum VolumeOperation {
     Stage(Vec<MountSpec>),
-    /// The volume, the pod, and the program that has the volume mounted already.
+    /// The volume, the pod, and the program that has already mounted the volume, if any.
     Publish(Box<MountSpec>, Arc<Pod>, Option<Mounter>),
     Unpublish(Publication),
     Unstage(VolumeId),
@@ -64,7 +64,7 @@ impl VolumeOperation {
         }
     }
 
-    /// Returns the mount that the operation was for, if it mounts one.
+    /// Returns the mount that the operation staged or published. Of several staged mounts, it returns the first.
     fn mount(self) -> Option<Box<MountSpec>> {
         match self {
             Self::Stage(mounts) => mounts.into_iter().next().map(Box::new),
@@ -140,8 +140,8 @@ impl Volumes {
         })
     }
 
-    /// Returns the desired mount of a pod. Whether an existing mount is deferred doesn't change, whatever is desired
-    /// now.
+    /// Returns the desired mount of a pod. An existing mount stays deferred or not deferred, even if the desired state
+    /// has changed.
     fn mount_of(&self, id: &VolumeId, pod: &str) -> Option<MountSpec> {
         let mut mount = self.desired.volumes.get(id)?.mounts.get(pod)?.clone();
         if let Some(current) = self.actual.mount(id, pod) {

@@ -130,7 +130,7 @@ impl Volumes {
                         runtime_mount: None,
                     });
             }
-            // Part of it may be gone already. If the volume is desired again, it is published again.
+            // Part of the mount may be gone already. If the volume is desired again, it is published again.
             (VolumeStep::Unpublish(pod), _) => {
                 if let Some(mount) = known.and_then(|it| it.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
@@ -187,7 +187,7 @@ impl Volumes {
     }
 }
 
-/// Returns the reason of the event about a failed step, which is kubelet's.
+/// Returns kubelet's reason for the event about a failed step.
 fn event_reason(step: &VolumeStep) -> &'static str {
     match step {
         VolumeStep::Stage | VolumeStep::Publish(_) => "FailedMount",

@@ -22,7 +22,7 @@ pub(super) fn status(
     spec: &ContainerSpec,
     is_init: bool,
 ) -> ContainerStatus {
-    let none = ContainerStatus {
+    let not_created = ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
         started: Some(false),
@@ -34,16 +34,16 @@ pub(super) fn status(
     let Some((observed, latest)) = found else {
         return ContainerStatus {
             state: Some(not_created_state(inputs, spec)),
-            ..none
+            ..not_created
         };
     };
-    let earlier = || {
+    let previous_state = || {
         observed
             .previous(latest)
             .and_then(|it| terminated_state(inputs, it))
     };
     let (state, last_state) = match &latest.state {
-        RunState::Created => (not_created_state(inputs, spec), earlier()),
+        RunState::Created => (not_created_state(inputs, spec), previous_state()),
         RunState::Running { since } => {
             let running = ContainerStateRunning {
                 started_at: to_time(*since),
@@ -52,20 +52,20 @@ pub(super) fn status(
                 running: Some(running),
                 ..ContainerState::default()
             };
-            (state, earlier())
+            (state, previous_state())
         }
         RunState::Exited(exit) if is_init && exit.code == 0 => (
             terminated_state(inputs, latest).unwrap_or_default(),
-            earlier(),
+            previous_state(),
         ),
         RunState::Exited(exit) => match waiting_for_restart(inputs, spec, observed, latest, exit) {
             Some(waiting) => (waiting, terminated_state(inputs, latest)),
             None => (
                 terminated_state(inputs, latest).unwrap_or_default(),
-                earlier(),
+                previous_state(),
             ),
         },
-        RunState::Unknown => (unknown_state(inputs, latest), earlier()),
+        RunState::Unknown => (unknown_state(inputs, latest), previous_state()),
     };
     let is_running = state.running.is_some();
     let has_succeeded = state
@@ -80,11 +80,12 @@ pub(super) fn status(
         image_id: latest.image_id.clone(),
         state: Some(state),
         last_state,
-        ..none
+        ..not_created
     }
 }
 
-/// Returns the state of a container that has ended and waits for its next start. `None` if it doesn't wait.
+/// Returns the state of a container that has ended and waits for its next start. `None` if the container isn't started
+/// again, or can be started now.
 fn waiting_for_restart(
     inputs: &StatusInputs<'_>,
     spec: &ContainerSpec,
@@ -92,8 +93,8 @@ fn waiting_for_restart(
     latest: &ObservedContainer,
     exit: &ContainerExit,
 ) -> Option<ContainerState> {
-    let is_over = || inputs.is_ending || outcome(inputs.pod, observed).is_some();
-    if !RestartPolicy::of(inputs.pod).restarts(exit) || is_over() {
+    let has_pod_ended = || inputs.is_ending || outcome(inputs.pod, observed).is_some();
+    if !RestartPolicy::of(inputs.pod).restarts(exit) || has_pod_ended() {
         return None;
     }
     if remaining_backoff(latest, inputs.now).is_some() {
@@ -136,7 +137,7 @@ fn not_created_state(inputs: &StatusInputs<'_>, spec: &ContainerSpec) -> Contain
         "ContainerCreating"
     };
     match inputs.failures.get(&StepSubject::Sandbox) {
-        // No step is tried for a configuration that is invalid or not supported.
+        // While the configuration is invalid or not supported, no container is created.
         Some(failure) if failure.reason == Failure::CONFIG_ERROR => {
             waiting_state(failure.reason, Some(failure.message.clone()))
         }
@@ -149,11 +150,11 @@ fn failed_state(
     spec: &ContainerSpec,
     failure: &Failure,
 ) -> ContainerState {
-    let is_held = inputs
+    let is_delayed = inputs
         .retry_delays
         .0
         .contains_key(&StepSubject::Container(spec.name.clone()));
-    if failure.is_pull && is_held {
+    if failure.is_pull && is_delayed {
         let image = spec.image.as_deref().unwrap_or_default();
         let message = format!(
             "Back-off pulling image {image:?}: {}: {}",

@@ -1,4 +1,4 @@
-//! Tests of the status, which is the one that kubelet writes.
+//! Tests that the status is the one that kubelet would write.
 
 use std::slice;
 use std::time::{Duration, Instant};
@@ -229,7 +229,7 @@ fn a_failed_step_is_the_reason_why_a_container_waits() {
         failures
     };
     let retry_delays = RetryDelays([(app(), Duration::from_secs(1))].into());
-    let free = RetryDelays::default();
+    let no_delays = RetryDelays::default();
     for (subject, reason, is_pull, retry_delays, expected) in [
         (
             app(),
@@ -238,7 +238,7 @@ fn a_failed_step_is_the_reason_why_a_container_waits() {
             &retry_delays,
             "ImagePullBackOff",
         ),
-        (app(), "ErrImagePull", true, &free, "ErrImagePull"),
+        (app(), "ErrImagePull", true, &no_delays, "ErrImagePull"),
         (
             app(),
             "CreateContainerError",
@@ -280,9 +280,9 @@ fn a_failed_step_is_the_reason_why_a_container_waits() {
     let failures = failures(app(), "RunContainerError", false);
     let crashed = in_a_sandbox(vec![container("app", 0, exited(128))]);
     let status = status_with_failures(APP, Some(&crashed), &failures, &retry_delays);
-    let (now, before, ..) = first_container(&status);
+    let (state, last_state, ..) = first_container(&status);
     assert_eq!(
-        (now.as_str(), before.as_str()),
+        (state.as_str(), last_state.as_str()),
         ("RunContainerError", "Error 128")
     );
 }
@@ -306,19 +306,19 @@ fn conditions_name_the_containers_that_are_not_ready() {
     let ready = status.conditions.unwrap().pop().unwrap();
     let message = "containers with unready status: [other]";
     assert_eq!(ready.message.as_deref(), Some(message));
-    let over = in_a_sandbox(vec![container("app", 0, exited(0))]);
-    let over = status_of(&with_policy(APP, "Never"), Some(&over));
-    assert_eq!(conditions(&over)[3], "Ready False PodCompleted");
+    let ended = in_a_sandbox(vec![container("app", 0, exited(0))]);
+    let status = status_of(&with_policy(APP, "Never"), Some(&ended));
+    assert_eq!(conditions(&status)[3], "Ready False PodCompleted");
 }
 
 #[test]
 fn transition_times_change_only_with_the_status() {
-    let wanted = pod(APP);
-    let runs = in_a_sandbox(vec![container("app", 0, running())]);
+    let app_pod = pod(APP);
+    let observed = in_a_sandbox(vec![container("app", 0, running())]);
     let (failures, retry_delays) = (Failures::default(), RetryDelays::default());
     let inputs = StatusInputs {
-        pod: &wanted,
-        observed: Some(&runs),
+        pod: &app_pod,
+        observed: Some(&observed),
         failures: &failures,
         retry_delays: &retry_delays,
         is_ending: false,
@@ -333,32 +333,32 @@ fn transition_times_change_only_with_the_status() {
         ..inputs
     };
     assert_eq!(status(&later), before);
-    let gone = StatusInputs {
+    let without_sandbox = StatusInputs {
         observed: None,
         ..later
     };
-    let after = status(&gone);
+    let after = status(&without_sandbox);
     assert_eq!(
         after.start_time,
         to_time(at(1)),
-        "it is taken from the status before"
+        "the start time is taken from the previous status"
     );
-    let since = |status: &PodStatus, at: usize| {
-        status.conditions.as_ref().unwrap()[at]
+    let transition_time = |status: &PodStatus, index: usize| {
+        status.conditions.as_ref().unwrap()[index]
             .last_transition_time
             .clone()
     };
-    assert_eq!(since(&after, 0), to_time(at(10)), "PodScheduled");
-    assert_eq!(since(&after, 3), to_time(at(20)), "Ready");
+    assert_eq!(transition_time(&after, 0), to_time(at(10)), "PodScheduled");
+    assert_eq!(transition_time(&after, 3), to_time(at(20)), "Ready");
 }
 
 #[test]
 fn an_ending_pod_has_no_waiting_containers() {
-    let wanted = pod(APP);
+    let app_pod = pod(APP);
     let ended = in_a_sandbox(vec![container("app", 1, exited(137)).backing_off(10)]);
     let (failures, retry_delays) = (Failures::default(), RetryDelays::default());
     let status = status(&StatusInputs {
-        pod: &wanted,
+        pod: &app_pod,
         observed: Some(&ended),
         failures: &failures,
         retry_delays: &retry_delays,
@@ -369,43 +369,44 @@ fn an_ending_pod_has_no_waiting_containers() {
     });
     assert_eq!(first_container(&status).0, "Error 137");
     assert_eq!(
-        back_offs(&wanted, None, &status),
+        back_offs(&app_pod, None, &status),
         Vec::<BackOffEvent>::new()
     );
 }
 
 #[test]
 fn the_address_is_that_of_a_ready_sandbox() {
-    let runs = status_of(APP, Some(&in_a_sandbox(Vec::new())));
-    assert_eq!(runs.pod_ip.as_deref(), Some("10.0.0.7"));
-    assert_eq!(runs.pod_ips.unwrap()[0].ip, "10.0.0.7");
-    assert_eq!(runs.qos_class.as_deref(), Some("BestEffort"));
-    let dead = status_of(APP, Some(&observed_pod([sandbox(0, false)], [])));
-    assert_eq!((dead.pod_ip, dead.pod_ips), (None, None));
+    let ready = status_of(APP, Some(&in_a_sandbox(Vec::new())));
+    assert_eq!(ready.pod_ip.as_deref(), Some("10.0.0.7"));
+    assert_eq!(ready.pod_ips.unwrap()[0].ip, "10.0.0.7");
+    assert_eq!(ready.qos_class.as_deref(), Some("BestEffort"));
+    let not_ready = status_of(APP, Some(&observed_pod([sandbox(0, false)], [])));
+    assert_eq!((not_ready.pod_ip, not_ready.pod_ips), (None, None));
 }
 
 #[test]
 fn a_back_off_event_is_emitted_once_for_each_attempt() {
-    let wanted = pod(APP);
+    let app_pod = pod(APP);
     let crashed = |attempt| {
         let crashed = container("app", attempt, exited(1)).backing_off(10);
         status_of(APP, Some(&in_a_sandbox(vec![crashed])))
     };
-    let runs = status_of(
+    let running_status = status_of(
         APP,
         Some(&in_a_sandbox(vec![container("app", 1, running())])),
     );
-    let events = back_offs(&wanted, Some(&runs), &crashed(1));
+    let events = back_offs(&app_pod, Some(&running_status), &crashed(1));
     let expected = BackOffEvent {
         message: "Back-off restarting failed container app in pod web_default(u)".to_owned(),
         is_pull: false,
     };
     assert_eq!(events, slice::from_ref(&expected));
-    let repeated = back_offs(&wanted, Some(&crashed(1)), &crashed(1));
+    let repeated = back_offs(&app_pod, Some(&crashed(1)), &crashed(1));
     assert_eq!(repeated, Vec::<BackOffEvent>::new());
     assert_eq!(
-        back_offs(&wanted, Some(&crashed(1)), &crashed(2)),
+        back_offs(&app_pod, Some(&crashed(1)), &crashed(2)),
         [expected]
     );
-    assert_eq!(back_offs(&wanted, None, &runs), Vec::<BackOffEvent>::new());
+    let first = back_offs(&app_pod, None, &running_status);
+    assert_eq!(first, Vec::<BackOffEvent>::new());
 }
