@@ -1,5 +1,5 @@
-//! Binds claims to volumes, and has drivers create, expand and delete the volumes. This is the part of
-//! kube-controller-manager, external-provisioner and external-resizer, on one node and without an API server.
+//! Binds claims to volumes, and has drivers create, expand and delete the volumes. In a cluster, these are the tasks of
+//! kube-controller-manager, external-provisioner and external-resizer.
 //!
 //! | module | contents |
 //! |---|---|
@@ -69,13 +69,13 @@ pub(crate) struct PlanInputs<'w> {
     pub(crate) layout: &'w RootDirLayout,
     /// Directories of volumes whose records can't be read.
     pub(crate) unreadable_directories: &'w [PathBuf],
-    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before that: a
-    /// missing claim may be in a manifest that hasn't been read yet, and so may a volume that fits a claim or is
+    /// Whether all manifests and the container runtime's pods have been read once. Nothing is planned before that,
+    /// because a manifest that hasn't been read yet may contain a missing claim, or a volume that fits a claim or is
     /// reserved for one.
     pub(crate) is_complete: bool,
-    /// The reason why a manifest can't be read now. Other manifests still count, and so does the last readable content
-    /// of this one, so claims are bound and volumes are created. But nothing is deleted or forgotten until all
-    /// manifests can be read, because this one may say that something has to be kept.
+    /// The reason why a manifest can't be read now. `None` if all manifests can be read. Claims are still bound and
+    /// volumes created, from the other manifests and the last readable content of this manifest. But nothing is deleted
+    /// or forgotten, because the unreadable manifest may say that something has to be kept.
     pub(crate) unreadable_manifest: Option<&'w str>,
 }
 
@@ -100,7 +100,7 @@ impl PlanInputs<'_> {
 pub(crate) struct Notice {
     pub(crate) regarding: Regarding,
     pub(crate) kind: EventType,
-    /// The reason, which is that of Kubernetes' controllers where they have one.
+    /// The event's reason. It is that of Kubernetes' controllers if they emit the same event.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
@@ -199,18 +199,18 @@ pub(crate) enum ClaimStep {
     Forget(Kind, Name),
     /// Remove the manifest of a deleted claim that no pod uses.
     RemoveManifest(Name),
-    /// `CreateVolume`
+    /// Call `CreateVolume`.
     Create(Box<CreateVolume>),
-    /// `DeleteVolume`
+    /// Call `DeleteVolume`.
     Delete(Box<DeleteVolume>),
-    /// `ControllerExpandVolume`
+    /// Call `ControllerExpandVolume`.
     ControllerExpand(Box<ControllerExpand>),
-    /// `NodeExpandVolume`
+    /// Call `NodeExpandVolume`.
     NodeExpand(Box<NodeExpand>),
 }
 
 impl ClaimStep {
-    /// Returns the driver that is called, if one is.
+    /// Returns the driver that the step calls, if any.
     pub(crate) fn driver(&self) -> Option<&str> {
         match self {
             Self::Create(it) => Some(&it.driver),
@@ -235,7 +235,7 @@ impl ClaimStep {
     }
 }
 
-/// The next steps, and the events about objects that have none.
+/// The next steps, and the events about objects that wait for something.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Plan {
     /// The steps in the order in which they have to be carried out: a volume is bound before its claim.
@@ -247,7 +247,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn add(&mut self, next: Result<ClaimStep, Notice>) {
+    fn add_step_or_waiting(&mut self, next: Result<ClaimStep, Notice>) {
         match next {
             Ok(step) => self.steps.push(step),
             Err(notice) => self.waiting.push(notice),
@@ -263,7 +263,7 @@ pub(crate) fn plan(inputs: &PlanInputs<'_>) -> Plan {
         return plan;
     }
     for next in ephemeral::claims(inputs) {
-        plan.add(next.map(ClaimStep::from));
+        plan.add_step_or_waiting(next.map(ClaimStep::from));
     }
     let mut taken = BTreeSet::new();
     for (name, claim) in &inputs.objects.claims {
@@ -317,7 +317,7 @@ fn plan_volume(inputs: &PlanInputs<'_>, plan: &mut Plan, name: &str, volume: &Pe
         let notice = Notice::new(EventType::Warning, about, "FailedUpdate", message);
         plan.notices.push(notice);
     }
-    // This comes first because the manifest may say that the volume has to be kept.
+    // The record is updated before the volume is deleted, because the manifest may say that it has to be kept.
     if let Some(update) = inputs.records.manifest_update(inputs.manifests, name) {
         plan.steps.push(update.into());
         return;
@@ -336,7 +336,7 @@ fn plan_volume(inputs: &PlanInputs<'_>, plan: &mut Plan, name: &str, volume: &Pe
     }
 }
 
-/// Plans the next step of a claim. `taken` has the volumes that other claims get by this plan.
+/// Plans the next step of a claim. `taken` has the volumes that this plan gives to other claims.
 fn plan_claim<'w>(
     inputs: &PlanInputs<'w>,
     plan: &mut Plan,
@@ -364,17 +364,17 @@ fn plan_claim<'w>(
         plan.steps.push(RecordUpdate::claim(name, patch).into());
         return;
     }
-    // The record is of an earlier claim with this name, and is removed first.
+    // The record belongs to an earlier claim with this name, and has to be removed first.
     if records.is_for_deleted_claim(name, claim) {
         return;
     }
     match binding::decide(inputs, taken, name, claim) {
         Binding::Bound(volume) => {
             if let Some(next) = expansion::next(inputs, name, claim, volume) {
-                plan.add(next);
+                plan.add_step_or_waiting(next);
             }
         }
-        // The claim goes when its last pod has ended, and doesn't get a volume any more.
+        // A deleted claim doesn't get a volume any more. It is removed when its last pod has ended.
         _ if is_deleted(claim) => {}
         Binding::Bind(volume) => {
             taken.insert(volume);
@@ -386,17 +386,14 @@ fn plan_claim<'w>(
             let create = CreateVolume::new((name, claim), class, driver);
             let failed =
                 |error: ProvisionError| provision::class_failure_notice(name, class, &error);
-            plan.add(
-                create
-                    .map(|it| ClaimStep::Create(Box::new(it)))
-                    .map_err(failed),
-            );
+            let step = create.map(|create| ClaimStep::Create(Box::new(create)));
+            plan.add_step_or_waiting(step.map_err(failed));
         }
         Binding::Wait(notice) => plan.waiting.push(notice),
     }
 }
 
-/// Returns the updates that bind a volume to a claim. The volume comes first, as in Kubernetes: if crustlet stops
+/// Returns the updates that bind a volume to a claim. The volume is updated first, as in Kubernetes: if crustlet stops
 /// between the two updates, no other claim gets the volume.
 fn bind(
     name: &Name,

@@ -7,7 +7,7 @@
 //! | `controller` | the driver's controller service: creates, expands and deletes volumes |
 //! | `runtime` | a runtime handler that mounts volumes once the sandbox exists |
 //! | `directories`, `pod_directory` | the directories and records of volumes and pods |
-//! | `reconstruct`, `tree` | reads the disk after a restart, and removes what is left over |
+//! | `reconstruct`, `tree` | reads the disk after a restart, and removes leftover directories |
 //! | `paths` | the host paths of containers' mounts |
 //! | `group`, `subpath` | kubelet's part for a file system that the driver has mounted |
 
@@ -53,9 +53,7 @@ pub(crate) use stage::{stage, unstage};
 #[derive(Debug, Clone)]
 pub(crate) struct Context {
     pub(crate) layout: RootDirLayout,
-    /// The node's name.
     pub(crate) node: Arc<str>,
-    /// The registered drivers.
     pub(crate) drivers: Drivers,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
@@ -72,7 +70,7 @@ impl Context {
     }
 }
 
-/// Returns the values of a secret. They are only passed to the driver.
+/// Returns the values of a Secret. They must be passed only to the driver.
 fn secret(
     objects: &Objects,
     name: Option<&Name>,

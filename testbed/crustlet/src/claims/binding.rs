@@ -27,7 +27,7 @@ pub(super) enum Binding<'o> {
     Bind(&'o str),
     /// Have a driver create a volume of a storage class.
     Provision(&'o str, &'o StorageClass),
-    /// Wait for something else to happen.
+    /// Wait. The event says for what.
     Wait(Notice),
 }
 
@@ -42,7 +42,7 @@ pub(super) fn claim_reference(claim: &Name, uid: &str) -> Value {
     })
 }
 
-/// Decides the next step of a claim. `taken` has the volumes that other claims get by this plan.
+/// Decides the next step of a claim. `taken` has the volumes that this plan gives to other claims.
 pub(super) fn decide<'o>(
     inputs: &PlanInputs<'o>,
     taken: &BTreeSet<&str>,
@@ -70,7 +70,7 @@ pub(super) fn decide<'o>(
         )
     });
     if let Some((volume_name, volume)) = reserved.next() {
-        // A volume that refers to the claim by its UID is bound even if the claim asks for more by now.
+        // A volume that refers to the claim's UID is bound even if the claim requests more by now.
         return match request.mismatch(volume) {
             Some(reason) if compare_claim_ref(volume, name, uid) == ClaimRef::Prebound => wait(
                 EventType::Warning,

@@ -107,7 +107,7 @@ pub(crate) struct NodeExpand {
     pub(crate) id: VolumeId,
     /// The UID of a pod that has the volume mounted.
     pub(crate) pod: String,
-    /// The program that has it mounted there, for `defer_fs_ops`.
+    /// The program that has mounted the volume in that pod. It decides the request's `defer_fs_ops`.
     pub(crate) mounter: Mounter,
     /// The requested size in bytes (`capacity_range.required_bytes`).
     pub(crate) size: i64,
@@ -153,7 +153,7 @@ impl NodeExpand {
     }
 }
 
-/// Returns whether a retry of the call would fail too, which Kubernetes decides by the code.
+/// Returns whether a retry of the call would fail too. Kubernetes decides that by the gRPC code.
 const fn is_final(code: Code) -> bool {
     matches!(
         code,
@@ -182,7 +182,7 @@ pub(super) fn next(
         volume,
         status: ClaimStatus::of(inputs.objects.documents.get(&key)?),
     };
-    // Neither fails: the volume couldn't have been bound otherwise.
+    // Both values exist: the volume couldn't have been bound without them.
     let (requested, capacity) = (requested(claim).ok()?, capacity(volume)?);
     if requested > capacity {
         Some(bound.controller(requested))
@@ -243,15 +243,18 @@ impl<'o> BoundVolume<'o> {
         }
         let volume = self.volume_name;
         let reason = match (class, found) {
-            (None, _) => format!("persistentvolume {volume} has no storage class"),
-            (Some(class), None) => format!("storageclass {class} not found"),
-            (Some(class), Some(_)) => format!("storageclass {class} doesn't allow it"),
+            (None, _) => format!(
+                "persistentvolume {volume} has no storage class; hint: only volumes of a storage class with allowVolumeExpansion: true can be expanded"
+            ),
+            (Some(class), None) => {
+                format!("storageclass {class} not found; hint: add its manifest")
+            }
+            (Some(class), Some(_)) => format!(
+                "storageclass {class} doesn't allow it; hint: set allowVolumeExpansion: true in the storage class"
+            ),
         };
-        let hint = "hint: use a storage class with allowVolumeExpansion: true";
-        Err(self.warn(
-            FAILED,
-            format!("the volume can't be expanded: {reason}; {hint}"),
-        ))
+        let message = format!("the volume can't be expanded: {reason}");
+        Err(self.warn(FAILED, message))
     }
 
     /// Returns the step for the controller's part.
@@ -317,7 +320,7 @@ impl<'o> BoundVolume<'o> {
         let (driver, node) = (&id.driver, &capabilities.node);
         if mounter == Mounter::Deferred && !node.has(Rpc::DeferFsOps) {
             let reason = format!(
-                "driver {driver} lacks the capability DEFER_FS_OPS, and the volume is deferred; hint: upgrade the driver, or restart the pod without deferFSMount"
+                "driver {driver} lacks the capability DEFER_FS_OPS, and the volume is deferred; hint: upgrade the driver, or recreate the pod without deferFSMount"
             );
             let status = self
                 .status

@@ -48,15 +48,15 @@ impl TemplateValues<'_> {
         let mut text = String::new();
         let mut rest = template;
         while let Some((before, after)) = rest.split_once("${") {
-            let unknown = || format!("{template:?} can't be resolved");
-            let (token, after) = after.split_once('}').ok_or_else(unknown)?;
+            let unresolved = || format!("{template:?} can't be resolved");
+            let (token, after) = after.split_once('}').ok_or_else(unresolved)?;
             text += before;
             text += match token {
                 "pv.name" => self.volume,
                 "pvc.namespace" => &self.claim.namespace,
                 "pvc.name" if !is_namespace => &self.claim.name,
-                _ if !is_namespace => self.annotation(token).ok_or_else(unknown)?,
-                _ => return Err(unknown()),
+                _ if !is_namespace => self.annotation(token).ok_or_else(unresolved)?,
+                _ => return Err(unresolved()),
             };
             rest = after;
         }
@@ -82,7 +82,7 @@ impl Parameters {
     /// Reads the parameters of a storage class. The error names the invalid parameter.
     pub(super) fn of(
         entries: &BTreeMap<String, String>,
-        tokens: TemplateValues<'_>,
+        template_values: TemplateValues<'_>,
     ) -> Result<Self, String> {
         let mut parameters = Self::default();
         let mut prefixed: BTreeMap<&str, &str> = BTreeMap::new();
@@ -96,8 +96,8 @@ impl Parameters {
             .remove("fstype")
             .map(str::to_owned)
             .unwrap_or_default();
-        // The default for Secrets that aren't set separately.
-        let all = secret_name(&mut prefixed, "", tokens)?;
+        // This Secret is the default for calls without a Secret of their own.
+        let default = secret_name(&mut prefixed, "", template_values)?;
         for (secret, name) in [
             (&mut parameters.provisioner, "provisioner-"),
             (&mut parameters.controller_publish, "controller-publish-"),
@@ -106,7 +106,8 @@ impl Parameters {
             (&mut parameters.node_publish, "node-publish-"),
             (&mut parameters.node_expand, "node-expand-"),
         ] {
-            *secret = secret_name(&mut prefixed, name, tokens)?.or_else(|| all.clone());
+            *secret =
+                secret_name(&mut prefixed, name, template_values)?.or_else(|| default.clone());
         }
         match prefixed.first_key_value() {
             Some((unknown, _)) => Err(format!("{PREFIX}{unknown}: the parameter is unknown")),
@@ -119,12 +120,12 @@ impl Parameters {
 fn secret_name(
     prefixed: &mut BTreeMap<&str, &str>,
     prefix: &str,
-    tokens: TemplateValues<'_>,
+    template_values: TemplateValues<'_>,
 ) -> Result<Option<Name>, String> {
     let keys = ["name", "namespace"].map(|it| format!("{prefix}secret-{it}"));
     let [name, namespace] = [&keys[0], &keys[1]].map(|key| prefixed.remove(key.as_str()));
     let resolved = |key: &str, template, is_namespace| {
-        let resolved = tokens.resolve(template, is_namespace);
+        let resolved = template_values.resolve(template, is_namespace);
         resolved.map_err(|reason| format!("{PREFIX}{key}: {reason}"))
     };
     match (name, namespace) {
@@ -147,14 +148,14 @@ mod tests {
         let annotations = [("team/key".to_owned(), "blue".to_owned())];
         object.metadata.annotations = Some(annotations.into());
         let claim = Name::new("shop", "data");
-        let tokens = TemplateValues {
+        let template_values = TemplateValues {
             volume: "pvc-1",
             claim: &claim,
             object: &object,
         };
         let entries = entries.iter();
         let entries = entries.map(|&(key, value)| (key.to_owned(), value.to_owned()));
-        Parameters::of(&entries.collect(), tokens)
+        Parameters::of(&entries.collect(), template_values)
     }
 
     #[test]

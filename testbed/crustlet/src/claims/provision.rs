@@ -1,5 +1,5 @@
-//! Creates volumes for claims: makes the request to the driver, and the `PersistentVolume` from the response, in the
-//! same way as external-provisioner.
+//! Creates volumes for claims, as external-provisioner does: builds the request to the driver, and the
+//! `PersistentVolume` from the driver's response.
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
@@ -19,10 +19,11 @@ use crate::objects::manifest::is_name;
 use crate::objects::quantity::{Bytes, QuantityError};
 use crate::objects::{Name, StorageClass};
 
-/// The annotation of provisioned volumes, whose value is the driver. Other volumes are never deleted.
+/// The annotation of provisioned volumes. Its value is the driver's name. Volumes without it are never deleted.
 pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// Annotations of provisioned volumes: the Secret for `DeleteVolume`, because the storage class may be gone by then.
+/// The annotations of provisioned volumes that name the Secret for `DeleteVolume`. The storage class, which names it too,
+/// may be gone by then.
 pub(super) const DELETION_SECRET: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
     "volume.kubernetes.io/provisioner-deletion-secret-name",
@@ -52,7 +53,7 @@ pub(crate) enum ProvisionError {
     NoVolumeId(String),
     /// The driver created a volume that is smaller than requested.
     #[error(
-        "driver {driver} answered CreateVolume with {actual_bytes} bytes, but {requested_bytes} were requested; hint: the driver still has the volume, as {handle}"
+        "driver {driver} answered CreateVolume with {actual_bytes} bytes, but {requested_bytes} were requested; the driver keeps the volume as {handle}; hint: delete it in the driver's storage"
     )]
     TooSmall {
         driver: String,
@@ -106,14 +107,14 @@ impl CreateVolume {
         if uid.is_empty() || !is_name(&volume) {
             return Err(ProvisionError::InvalidUid(uid));
         }
-        let tokens = TemplateValues {
+        let template_values = TemplateValues {
             volume: &volume,
             claim: name,
             object: claim,
         };
         let class_parameters = class.object.parameters.clone().unwrap_or_default();
-        let parameters =
-            Parameters::of(&class_parameters, tokens).map_err(ProvisionError::Parameter)?;
+        let parameters = Parameters::of(&class_parameters, template_values)
+            .map_err(ProvisionError::Parameter)?;
         let access_modes = spec
             .and_then(|it| it.access_modes.clone())
             .unwrap_or_default();
@@ -265,7 +266,7 @@ impl CreateVolume {
     }
 }
 
-/// Returns the event to emit when the call can't even be made.
+/// Returns the event to emit when the call can't be made.
 pub(super) fn class_failure_notice(
     claim: &Name,
     class: &StorageClass,

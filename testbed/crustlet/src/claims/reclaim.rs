@@ -36,7 +36,7 @@ impl DeleteVolume {
         }
     }
 
-    /// Returns the step after a success.
+    /// Returns the step to carry out after a success.
     pub(crate) fn succeeded(&self) -> ClaimStep {
         ClaimStep::Forget(Kind::PersistentVolume, Name::new("", &self.volume))
     }
@@ -76,7 +76,7 @@ pub(super) enum Reclaim {
     Release(RecordUpdate),
     /// Have the driver delete the volume.
     Delete(DeleteVolume),
-    /// Forget the volume, which its user has deleted, but leave the storage as it is.
+    /// Remove the record of a volume that the user has deleted, but keep the storage.
     Forget(Notice),
     /// Wait until the user does something.
     Blocked(Notice),
@@ -84,8 +84,8 @@ pub(super) enum Reclaim {
     Wait(Notice),
 }
 
-/// Decides the next step of a provisioned volume. It is deleted or kept, by its reclaim policy, once its claim is gone
-/// and no pod on this node uses it.
+/// Decides the next step of a provisioned volume. Its reclaim policy decides whether it is deleted or kept once its claim
+/// is gone and no pod on this node uses it.
 pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
@@ -124,7 +124,7 @@ pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolum
     let VolumeId { driver, handle } = &id;
     if !is_policy_delete || is_shared {
         let message =
-            format!("the volume is forgotten; driver {driver} keeps its data, as {handle}");
+            format!("the PersistentVolume is removed; driver {driver} keeps its data as {handle}");
         return Reclaim::Forget(notice(EventType::Normal, "VolumeKept", message));
     }
     let Some(capabilities) = inputs.drivers.get(driver) else {
@@ -155,7 +155,7 @@ fn deletion_blocker(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> Optio
         .find(is_of_volume)?
         .display();
     Some(format!(
-        "{path} may be a directory of this volume, but its record can't be read; it is cleaned up when its pod has ended; hint: see crustlet's log for the reason if that fails"
+        "{path} may be a directory of this volume, but its record can't be read; the directory is cleaned up when its pod has ended; hint: if that fails, see crustlet's log"
     ))
 }
 

@@ -44,7 +44,7 @@ impl Records {
         for ((kind, name), record) in &self.0 {
             let document = match manifests.documents.get(&(*kind, name.clone())) {
                 // The record belongs to a deleted claim, and the manifest to a new one with the same name.
-                Some(base) if is_of_deleted_claim(*kind, record, base) => continue,
+                Some(base) if record_is_of_deleted_claim(*kind, record, base) => continue,
                 // The record has all allowed changes of the manifest ([`Self::manifest_update`]).
                 Some(_) if *kind == Kind::PersistentVolume && is_generated(*kind, record) => {
                     record.clone()
@@ -192,15 +192,15 @@ impl Records {
         let RecordUpdate {
             kind, name, patch, ..
         } = update;
-        let before = self.get(*kind, name);
-        let head = || {
+        let existing = self.get(*kind, name);
+        let new_record = || {
             let mut metadata = json!({"name": name.name});
             if kind.is_namespaced() {
                 metadata["namespace"] = json!(name.namespace);
             }
             json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": metadata})
         };
-        let mut record = merged(&before.cloned().unwrap_or_else(head), patch);
+        let mut record = merged(&existing.cloned().unwrap_or_else(new_record), patch);
         let has_uid = *kind == Kind::PersistentVolumeClaim || is_generated(*kind, &record);
         if has_uid && record.pointer("/metadata/uid").is_none() {
             record["metadata"]["uid"] = json!(uid());
@@ -208,7 +208,7 @@ impl Records {
         if is_generated(*kind, &record) && record.pointer("/metadata/creationTimestamp").is_none() {
             record["metadata"]["creationTimestamp"] = json!(now());
         }
-        (before != Some(&record)).then_some(record)
+        (existing != Some(&record)).then_some(record)
     }
 
     pub(super) fn insert(&mut self, kind: Kind, name: Name, record: Value) {
@@ -225,18 +225,18 @@ fn is_deleted(record: &Value) -> bool {
 }
 
 /// Returns whether a record belongs to a deleted claim, and the manifest to a new one with the same name.
-fn is_of_deleted_claim(kind: Kind, record: &Value, manifest: &Value) -> bool {
+fn record_is_of_deleted_claim(kind: Kind, record: &Value, manifest: &Value) -> bool {
     kind == Kind::PersistentVolumeClaim && is_deleted(record) && !is_deleted(manifest)
 }
 
-/// Removes the status of a manifest. It may come from an export, and is outdated then.
+/// Returns a manifest without its status, which is outdated if the manifest comes from an export.
 fn without_status(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
     manifest.as_object_mut().map(|it| it.remove("status"));
     manifest
 }
 
-/// Removes the keys whose value is null.
+/// Returns a value without the keys whose value is null.
 fn without_nulls(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return value.clone();
@@ -255,7 +255,8 @@ fn is_generated(kind: Kind, record: &Value) -> bool {
     }
 }
 
-/// Merges `over` into `base`: maps key by key, any other value as a whole. `status` is replaced as a whole.
+/// Returns `base` with `over` merged into it: maps are merged key by key, and any other value is replaced. `status` is
+/// replaced as a whole.
 fn merged(base: &Value, over: &Value) -> Value {
     let (Value::Object(base), Value::Object(over)) = (base, over) else {
         return over.clone();

@@ -13,7 +13,7 @@ use crate::volumes::spec::{capacity, storage_class};
 pub(super) struct ClaimRequest<'c> {
     /// `resources.requests.storage` in bytes. 0 if the claim doesn't have it.
     pub(super) bytes: i64,
-    /// The access modes, all of which the volume must have.
+    /// The access modes. The volume must have all of them.
     pub(super) access_modes: &'c [String],
     /// Whether the claim is for a raw block volume.
     pub(super) is_block_volume: bool,
@@ -68,7 +68,7 @@ fn is_block(mode: Option<&str>) -> bool {
     mode == Some("Block")
 }
 
-/// The annotation of the default storage class, whose value is `true`.
+/// The annotation that marks the default storage class with the value `true`.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
 /// Returns the storage class of a claim: the one that it names, that of its volume, or the default class. A claim that

@@ -104,7 +104,7 @@ impl ClaimStatus {
         bytes(self.capacity.get(STORAGE)?).ok()
     }
 
-    /// Returns the status without the fields that are about an expansion.
+    /// Returns the status without the fields of an expansion.
     pub(super) fn without_expansion(&self) -> Self {
         Self::bound(self.capacity(), self.access_modes.clone())
     }
@@ -116,7 +116,7 @@ impl ClaimStatus {
             resize_status: None,
             ..self.clone()
         };
-        let state = |next: &mut Self, state: &str| {
+        let set_state = |next: &mut Self, state: &str| {
             next.allocated_resource_statuses = [(STORAGE.to_owned(), state.to_owned())].into();
         };
         let resizing = || ClaimCondition::new("Resizing", "");
@@ -124,35 +124,38 @@ impl ClaimStatus {
             let message = "Waiting for user to (re-)start a pod to finish file system resize of volume on node.";
             ClaimCondition::new("FileSystemResizePending", message)
         };
-        let failed = |is_final| if is_final { "Infeasible" } else { "InProgress" };
+        let failed_state = |is_final| if is_final { "Infeasible" } else { "InProgress" };
         match progress {
             ExpansionProgress::ControllerExpanding(size) => {
                 next.conditions = vec![resizing()];
                 next.allocated_resources = amount(size);
-                state(&mut next, "ControllerResizeInProgress");
+                set_state(&mut next, "ControllerResizeInProgress");
             }
             ExpansionProgress::ControllerFailed(is_final, reason) => {
                 next.conditions = vec![
                     resizing(),
                     ClaimCondition::new("ControllerResizeError", reason),
                 ];
-                state(&mut next, &format!("ControllerResize{}", failed(is_final)));
+                set_state(
+                    &mut next,
+                    &format!("ControllerResize{}", failed_state(is_final)),
+                );
             }
             ExpansionProgress::NodePending => {
                 next.conditions = vec![pending()];
-                state(&mut next, "NodeResizePending");
+                set_state(&mut next, "NodeResizePending");
             }
             ExpansionProgress::NodeExpanding => {
                 next.conditions = vec![pending()];
-                state(&mut next, "NodeResizeInProgress");
+                set_state(&mut next, "NodeResizeInProgress");
             }
             ExpansionProgress::NodeFailed(is_final, reason) => {
                 next.conditions = vec![pending(), ClaimCondition::new("NodeResizeError", reason)];
-                state(&mut next, &format!("NodeResize{}", failed(is_final)));
+                set_state(&mut next, &format!("NodeResize{}", failed_state(is_final)));
             }
             ExpansionProgress::NodeCannotDefer(reason) => {
                 next.conditions = vec![pending(), ClaimCondition::new("NodeResizeError", reason)];
-                state(&mut next, "NodeResizePending");
+                set_state(&mut next, "NodeResizePending");
                 next.resize_status = Some(NODE_EXPANSION_FAILED.to_owned());
             }
             ExpansionProgress::Done(size) => {

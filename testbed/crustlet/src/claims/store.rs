@@ -28,8 +28,8 @@ pub(crate) enum StoreError {
     Uid(#[from] UidError),
 }
 
-/// The hint for a damaged record. It isn't skipped, because its claim would get another volume then.
-const CONTENTS_HINT: &str = "the file records which volume a claim has, and without it the claim would get another volume; restore the file, or remove it together with the volume";
+/// The hint for a damaged record. A damaged record isn't skipped, because its claim would then get another volume.
+const CONTENTS_HINT: &str = "restore the file, or remove it together with the volume; the record says which volume a claim has, and without the record the claim would get another volume";
 
 impl From<(PathBuf, DocumentError)> for StoreError {
     fn from((path, error): (PathBuf, DocumentError)) -> Self {
@@ -51,7 +51,7 @@ impl Store {
         let directory = Directory::create(&root.join(DIRECTORY))?;
         let mut records = Records::default();
         for file_name in directory.names()? {
-            // A write that was interrupted. Only crustlet writes to this directory.
+            // The file is left from an interrupted write. Only crustlet writes to this directory.
             if file_name.starts_with('.') {
                 directory.remove(&file_name)?;
                 continue;
@@ -91,7 +91,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes the record of an object, on the disk too. A generated object is gone then.
+    /// Removes the record of an object from memory and from the disk. A generated object is gone then, because it has no
+    /// manifest.
     pub(crate) fn forget(&mut self, kind: Kind, name: &Name) -> Result<(), StoreError> {
         self.directory.remove(&file_name(kind, name))?;
         self.records.remove(kind, name);
@@ -150,7 +151,7 @@ mod tests {
         assert_eq!(reopened.records().uid(&data), None);
     }
 
-    /// Otherwise the claim would count as new, and its volume would be deleted as unclaimed.
+    /// If the record were skipped, the claim would count as new, and its volume would be deleted as unclaimed.
     #[test]
     fn a_damaged_record_is_an_error() {
         let root = tempfile::tempdir().unwrap();
@@ -162,10 +163,7 @@ mod tests {
             std::fs::write(directory.join(&file_name), text).unwrap();
             let error = Store::open(root.path()).unwrap_err().to_string();
             assert!(error.contains(&file_name), "{text}: {error}");
-            assert!(
-                error.contains("hint: the file records which volume"),
-                "{error}"
-            );
+            assert!(error.contains("hint: restore the file"), "{error}");
         }
     }
 }

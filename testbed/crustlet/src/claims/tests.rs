@@ -99,7 +99,7 @@ spec:
 
 const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
-/// A node without its drivers and its disk: it has manifests, records, and the state that steps are planned from.
+/// The state of a node from which steps are planned, without drivers to call and without a disk.
 struct Fixture {
     manifests: Objects,
     records: Records,
@@ -208,17 +208,17 @@ impl Fixture {
         self.records.remove(*kind, name);
     }
 
-    /// Carries out all steps that need no driver, and returns the plan that remains.
+    /// Carries out steps until all that remain need a driver, and returns the remaining plan.
     fn settle(&mut self) -> Plan {
         for _ in 0..10 {
             let mut plan = self.plan();
-            let pure = |step: &mut ClaimStep| {
+            let needs_no_driver = |step: &mut ClaimStep| {
                 matches!(
                     step,
                     ClaimStep::Update(_) | ClaimStep::Forget(..) | ClaimStep::RemoveManifest(_)
                 )
             };
-            let steps: Vec<ClaimStep> = plan.steps.extract_if(.., pure).collect();
+            let steps: Vec<ClaimStep> = plan.steps.extract_if(.., needs_no_driver).collect();
             if steps.is_empty() {
                 return plan;
             }
@@ -231,10 +231,10 @@ impl Fixture {
             }
             self.notices.extend(plan.notices);
         }
-        panic!("it never settles: {:?}", self.plan());
+        panic!("the plan never settles: {:?}", self.plan());
     }
 
-    /// Settles, and returns the only step, which needs a driver.
+    /// Calls [`Self::settle`], and returns the only remaining step.
     fn only_step(&mut self) -> ClaimStep {
         let mut plan = self.settle();
         assert_eq!(
@@ -245,7 +245,7 @@ impl Fixture {
         plan.steps.remove(0)
     }
 
-    /// Settles, and returns the only event about a waiting object.
+    /// Calls [`Self::settle`], and returns the only event about a waiting object.
     fn only_waiting(&mut self) -> Notice {
         let mut plan = self.settle();
         assert_eq!(
@@ -256,7 +256,7 @@ impl Fixture {
         plan.waiting.remove(0)
     }
 
-    /// Settles, and returns the only other event.
+    /// Calls [`Self::settle`], and returns the only event, which isn't about a waiting object.
     fn only_notice(&mut self) -> Notice {
         let mut plan = self.settle();
         let others = (&plan.steps, &plan.waiting);

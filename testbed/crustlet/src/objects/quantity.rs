@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// A text is not an amount of bytes.
+/// The error of a text that is not a quantity of bytes.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{0:?} is not an amount of bytes, such as 10Gi or 1500M")]
+#[error("{0:?} is not a valid quantity of bytes, such as 10Gi or 1500M")]
 pub(crate) struct QuantityError(String);
 
 /// The suffixes of a base, in ascending powers of it.

@@ -11,7 +11,7 @@ use crate::claims::{ControllerExpand, CreateVolume, DeleteVolume};
 use crate::csi::{ControllerCapabilities, Driver, DriverCapabilities};
 use crate::objects::Objects;
 
-/// Returns a driver's capabilities. A driver without a controller service doesn't create volumes.
+/// Returns a driver's capabilities. A driver without a controller service has no controller capabilities.
 pub(crate) async fn driver_capabilities(
     driver: &Driver,
 ) -> Result<DriverCapabilities, OperationError> {
@@ -56,11 +56,11 @@ pub(crate) async fn delete_volume(
 pub(crate) async fn controller_expand(
     context: &Context,
     objects: &Objects,
-    grow: &ControllerExpand,
+    expand: &ControllerExpand,
 ) -> Result<ControllerExpandVolumeResponse, OperationError> {
     let request = ControllerExpandVolumeRequest {
-        secrets: secret(objects, grow.secret.as_ref())?,
-        ..grow.request.clone()
+        secrets: secret(objects, expand.secret.as_ref())?,
+        ..expand.request.clone()
     };
-    Ok(context.driver_by(&grow.driver)?.call(request).await?)
+    Ok(context.driver_by(&expand.driver)?.call(request).await?)
 }

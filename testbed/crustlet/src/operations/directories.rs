@@ -17,7 +17,7 @@ use super::OperationError;
 use crate::volumes::data::VolumeData;
 use crate::volumes::layout::DATA;
 
-/// The mode of directories; the same as kubelet's.
+/// The mode of directories. kubelet uses the same.
 const MODE: u32 = 0o750;
 
 /// Creates a directory and its parents.
@@ -39,8 +39,8 @@ pub(super) fn check_owner(volume: &Path, data: &VolumeData) -> Result<(), Operat
     }
 }
 
-/// Creates a volume's directory and record. Returns whether the directory is new. A directory without a record isn't
-/// new: its record may have been lost.
+/// Creates a volume's directory and record. Returns whether the directory is new. An existing directory without a record
+/// isn't new: its record may have been lost.
 pub(super) fn prepare(volume: &Path, data: &VolumeData) -> Result<bool, OperationError> {
     let exists = volume.try_exists();
     let is_new = !exists.map_err(OperationError::io("stat", volume))?;
@@ -65,15 +65,15 @@ pub(super) fn remove_volume_dir(volume: &Path, mount_point: &Path) -> Result<(),
 /// Removes temporary files of records whose writer was killed. No record is being written: one crustlet uses the root
 /// directory, and a volume has one operation at a time.
 pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
-    let failed = |error: FileError| OperationError::Other(error.to_string());
+    let to_error = |error: FileError| OperationError::Other(error.to_string());
     let mut removed = Ok(());
-    if let Some(directory) = Directory::open(volume).map_err(failed)? {
+    if let Some(directory) = Directory::open(volume).map_err(to_error)? {
         directory.leftovers(&mut |found| {
             let result = found.and_then(|leftover| leftover.remove());
             removed = std::mem::replace(&mut removed, Ok(())).and(result);
         });
     }
-    removed.map_err(failed)
+    removed.map_err(to_error)
 }
 
 /// Returns whether a path is the root of a mount; false if it doesn't exist. Doesn't follow a symbolic link.

@@ -18,15 +18,13 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::data::DataError;
 use crate::volumes::spec::{ResolveError, VolumeId};
 
-/// An operation on a volume failed.
+/// The error of an operation on a volume.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
-    /// No pod uses the volume any more.
     #[error("no pod needs the volume any more")]
     NotNeeded,
-    /// The driver isn't registered.
     #[error(
-        "driver name {0} not found in the list of registered CSI drivers; hint: check that the driver is running; it registers in plugins_registry or is named with --csi"
+        "driver name {0} not found in the list of registered CSI drivers; hint: check that the driver is running, and that it registers in plugins_registry or is given with --csi"
     )]
     DriverNotRegistered(String),
     /// A call to the driver failed.
@@ -62,9 +60,9 @@ pub(crate) enum OperationError {
         /// The volume that uses the directory.
         id: VolumeId,
     },
-    /// The volume was published under another directory name than the container's mount has.
+    /// The volume is published in another directory than the one that the container mounts.
     #[error(
-        "volume {0} is not published at the path that the container mounts; hint: its PersistentVolume was replaced; delete the pod and create it again"
+        "volume {0} is not published at the path that the container mounts; hint: recreate the pod, because its PersistentVolume was replaced"
     )]
     NotPublished(VolumeId),
     /// The driver leaves a file system to the runtime that was not offered (KEP-2857's earlier draft).
@@ -92,7 +90,7 @@ pub(crate) enum OperationError {
     },
     /// The runtime class has no socket for a volume that was published for its runtime handler.
     #[error(
-        "volume {0:?} was published for the runtime handler, but the pod's runtime class has no fsMgmtSocket any more; hint: restore it in the class, or delete the pod"
+        "volume {0:?} was published for the runtime handler, but the pod's runtime class has no fsMgmtSocket any more; hint: restore fsMgmtSocket in the runtime class, or delete the pod"
     )]
     NoManagementSocket(String),
     /// A system call failed.
@@ -147,8 +145,8 @@ fn unpublish_failure(unpublish: Option<&CallError>) -> String {
 #[derive(Debug)]
 pub(crate) struct FailedOperation {
     pub(crate) error: OperationError,
-    /// Set if the driver was called or something was written, so that the volume's state is uncertain, as kubelet calls
-    /// it. The operation has to be undone.
+    /// Whether the driver was called or something was written. The volume's state is then uncertain, as kubelet calls
+    /// it, and the operation has to be repeated or undone.
     pub(crate) is_uncertain: bool,
     /// The volume's mounter, if it differs from the requested one.
     pub(crate) mounter: Option<Mounter>,
@@ -164,7 +162,7 @@ impl FailedOperation {
         }
     }
 
-    /// Returns a failure to prepare the directory. It has no effect if the directory belongs to another volume.
+    /// Returns a failure to prepare the directory. It had no effect if the directory belongs to another volume.
     pub(super) fn preparing(error: OperationError) -> Self {
         let is_uncertain = !matches!(error, OperationError::DirectoryInUse { .. });
         Self {
@@ -183,7 +181,7 @@ impl FailedOperation {
         }
     }
 
-    /// Returns a failure after which the driver has the volume mounted on the host, or may have.
+    /// Returns a failure after which the driver has mounted the volume on the host, or may have.
     pub(super) fn mounted_by_driver(error: OperationError) -> Self {
         Self {
             mounter: Some(Mounter::Driver),

@@ -18,7 +18,8 @@ use crate::volumes::spec::MountSpec;
 /// The timeout of one attempt. The next attempt goes on with the remaining files.
 const APPLY_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// Returns the group that crustlet has to apply. `CSIDriver`'s `fsGroupPolicy` decides, as in kubelet.
+/// Returns the group that crustlet has to apply, if any. The `fsGroupPolicy` of the driver's `CSIDriver` decides, as in
+/// kubelet.
 pub(super) fn group_to_apply(
     objects: &Objects,
     mount: &MountSpec,
@@ -75,14 +76,14 @@ pub(super) async fn apply(
                 message,
             );
         };
-        let order = FsGroupRequest {
+        let request = FsGroupRequest {
             group: gid,
             policy,
             device: None,
             // Other pods may use the volume.
             in_use: true,
         };
-        fsgroup::apply(&root, &order, Deadline::after(APPLY_TIMEOUT), &mut report)?;
+        fsgroup::apply(&root, &request, Deadline::after(APPLY_TIMEOUT), &mut report)?;
         Ok(())
     })
     .await

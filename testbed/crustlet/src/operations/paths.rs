@@ -16,7 +16,8 @@ pub(crate) enum VolumeKind {
     Csi {
         /// The name of the volume's directory.
         directory: String,
-        /// Whether the runtime mounts the volume. It also resolves subPaths; there is nothing on the host to resolve.
+        /// Whether the runtime mounts the volume. The runtime then also resolves subPaths, because the volume isn't
+        /// mounted on the host.
         by_runtime: bool,
         /// Whether the volume is read-only in all containers.
         read_only: bool,
@@ -38,14 +39,13 @@ pub(crate) enum VolumeKind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PathRequest {
     pub(crate) volume: VolumeKind,
-    /// The subPath; `None` for the whole volume.
+    /// The subPath. `None` means the whole volume.
     pub(crate) subpath: Option<PathBuf>,
 }
 
-/// The source of a container's mount.
+/// The host path of a container's mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct MountSource {
-    /// The host path.
+pub(crate) struct ResolvedPath {
     pub(crate) path: PathBuf,
     /// Whether the mount is read-only even if the container doesn't request that.
     pub(crate) read_only: bool,
@@ -58,7 +58,7 @@ pub(crate) fn mount_sources(
     pod: &str,
     container: &str,
     requests: &[PathRequest],
-) -> Result<Vec<MountSource>, OperationError> {
+) -> Result<Vec<ResolvedPath>, OperationError> {
     let sources = requests.iter().enumerate().map(|(index, request)| {
         let (path, read_only) = volume_path(layout, pod, &request.volume)?;
         let path = match (&request.subpath, &request.volume) {
@@ -76,18 +76,19 @@ pub(crate) fn mount_sources(
                     VolumeKind::EmptyDir { name, .. } => name,
                     VolumeKind::HostPath { .. } => "hostpath",
                 };
-                let binds = layout.subpaths(pod).join(name).join(container);
-                let mount_point = binds.join(index.to_string());
+                let bind_mounts = layout.subpaths(pod).join(name).join(container);
+                let mount_point = bind_mounts.join(index.to_string());
                 subpath::bind(&resolve_host_path(path, volume)?, subpath, &mount_point)?;
                 mount_point
             }
         };
-        Ok(MountSource { path, read_only })
+        Ok(ResolvedPath { path, read_only })
     });
     sources.collect()
 }
 
-/// Resolves symbolic links in a `hostPath`, as kubelet does before it resolves a subPath. Other volumes have none.
+/// Resolves symbolic links in a `hostPath`, as kubelet does before it resolves a subPath. The paths of other volumes
+/// contain no symbolic links.
 fn resolve_host_path(path: PathBuf, volume: &VolumeKind) -> Result<PathBuf, OperationError> {
     match volume {
         VolumeKind::HostPath { .. } => {
@@ -121,8 +122,8 @@ fn volume_path(
     }
 }
 
-/// Creates an `emptyDir` with kubelet's mode, unless it exists. It is renamed into place when its mode and group are
-/// set, because those of an existing directory aren't checked.
+/// Creates an `emptyDir` with kubelet's mode, unless it exists. The mode and group of an existing directory aren't
+/// checked, so the directory gets them under a temporary name and is then renamed.
 fn create_empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationError> {
     if path
         .try_exists()
@@ -130,7 +131,7 @@ fn create_empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationErro
     {
         return Ok(());
     }
-    // The names of volumes contain no dot, so that this one is free.
+    // The names of volumes contain no dot, so no other volume has this name.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = path.with_file_name(format!(".{name}"));
     directories::create_directory(&temporary)?;
@@ -149,13 +150,13 @@ fn create_empty_dir(path: &Path, group: Option<i64>) -> Result<(), OperationErro
     fs::rename(&temporary, path).map_err(OperationError::io("rename", path))
 }
 
-/// Checks that a `hostPath` has its type, or creates it if the type says so.
+/// Checks that a `hostPath` has the requested type. Creates a missing one for `DirectoryOrCreate` and `FileOrCreate`.
 fn prepare_host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
-    let failed = OperationError::io("stat", path);
+    let stat_error = OperationError::io("stat", path);
     let metadata = match fs::metadata(path) {
         Ok(metadata) => Some(metadata),
         Err(error) if error.kind() == ErrorKind::NotFound => None,
-        Err(error) => return Err(failed(error)),
+        Err(error) => return Err(stat_error(error)),
     };
     let file_type = metadata.as_ref().map(fs::Metadata::file_type);
     let is_valid = match (kind, file_type) {
@@ -171,11 +172,11 @@ fn prepare_host_path(path: &Path, kind: &str) -> Result<(), OperationError> {
             created.map_err(OperationError::io("open", path))?;
             true
         }
-        ("Directory" | "DirectoryOrCreate", Some(it)) => it.is_dir(),
-        ("File" | "FileOrCreate", Some(it)) => it.is_file(),
-        ("Socket", Some(it)) => it.is_socket(),
-        ("CharDevice", Some(it)) => it.is_char_device(),
-        ("BlockDevice", Some(it)) => it.is_block_device(),
+        ("Directory" | "DirectoryOrCreate", Some(file_type)) => file_type.is_dir(),
+        ("File" | "FileOrCreate", Some(file_type)) => file_type.is_file(),
+        ("Socket", Some(file_type)) => file_type.is_socket(),
+        ("CharDevice", Some(file_type)) => file_type.is_char_device(),
+        ("BlockDevice", Some(file_type)) => file_type.is_block_device(),
         _ => false,
     };
     if is_valid {

@@ -17,16 +17,16 @@ use crate::volumes::layout::RootDirLayout;
 /// The file name of a pod's record.
 pub(super) const POD_RECORD: &str = "pod.json";
 
-/// Writes a pod's record. Called before the sandbox is created.
+/// Writes a pod's record. Has to be called before the sandbox is created.
 pub(crate) fn write_pod_record(layout: &RootDirLayout, pod: &Pod) -> Result<(), OperationError> {
-    let failed = |error: FileError| OperationError::Other(error_message(&error));
+    let to_error = |error: FileError| OperationError::Other(error_message(&error));
     let path = layout.pod(&pod.uid);
     create_directory(&path)?;
-    let directory = Directory::create(&path).map_err(failed)?;
+    let directory = Directory::create(&path).map_err(to_error)?;
     let document = pod.document().to_string();
     directory
         .write(POD_RECORD, document.as_bytes())
-        .map_err(failed)
+        .map_err(to_error)
 }
 
 /// Reads a pod's record. Returns `None` if the record doesn't exist or can't be read.
@@ -55,13 +55,14 @@ pub(super) fn read_pod_record(layout: &RootDirLayout, uid: &str) -> Option<Pod> 
     })
 }
 
-/// Removes a pod's directory and the contents of its `emptyDir`s. Fails if a CSI volume is still in it.
+/// Removes a pod's directory and the contents of its `emptyDir`s. Fails if the directory still contains a CSI volume or
+/// a mount.
 pub(crate) fn remove_pod(layout: &RootDirLayout, uid: &str) -> Result<(), OperationError> {
     let pod = layout.pod(uid);
     if !pod.try_exists().map_err(OperationError::io("stat", &pod))? {
         return Ok(());
     }
-    // Only subPaths of emptyDir and hostPath are left. Those of CSI volumes were unmounted with the volumes.
+    // Only subPaths of emptyDir and hostPath volumes are left. Those of CSI volumes were unmounted with the volumes.
     subpath::unbind_all(&layout.subpaths(uid))?;
     // Data on a mount must not be removed with the directory.
     let mounts = mountinfo::read_own()?;

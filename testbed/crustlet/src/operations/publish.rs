@@ -22,9 +22,9 @@ use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 /// A published volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
-    /// The program that has the volume mounted, or will mount it.
+    /// The program that has mounted the volume, or will mount it.
     pub(crate) mounter: Mounter,
-    /// The volume to pass to the runtime, which mounts it (KEP-2857's earlier draft).
+    /// The volume to pass to the runtime handler, which mounts it (KEP-2857's earlier draft).
     pub(crate) runtime_mount: Option<FileSystemMountInfo>,
 }
 
@@ -34,14 +34,14 @@ pub(crate) struct Publication {
     pub(crate) id: VolumeId,
     /// The pod's UID.
     pub(crate) pod: String,
-    /// The name of the volume's directory in the pod's.
+    /// The name of the volume's directory in the pod's directory.
     pub(crate) directory: String,
-    /// The program that has the volume mounted.
+    /// The program that has mounted the volume.
     pub(crate) mounter: Mounter,
 }
 
-/// Calls `NodePublishVolume`, and does kubelet's part for a file system on the host. `current_mounter` is the program
-/// that has the volume mounted already, if that is known.
+/// Calls `NodePublishVolume`, and applies the fsGroup to a file system on the host. `current_mounter` is the program that
+/// has already mounted the volume, if that is known.
 pub(crate) async fn publish(
     context: &Context,
     objects: &Objects,
@@ -72,7 +72,7 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        // The mounter so far. It is replaced if the driver's response says otherwise.
+        // The presumed mounter. It is replaced if the driver's response shows another one.
         if publish.defer_fs_ops {
             Mounter::Deferred
         } else {
@@ -104,7 +104,7 @@ pub(crate) async fn publish(
     let response = match driver.call(request).await {
         Ok(response) => response,
         Err(error) if is_new && error.is_final() => {
-            // The driver has done nothing, so that no record is needed.
+            // The driver has done nothing, so no record is needed.
             let mount_point = target.clone();
             let removed =
                 blocking(move || directories::remove_volume_dir(&directory, &mount_point));
@@ -140,7 +140,7 @@ pub(crate) async fn publish(
         written.await.map_err(FailedOperation::uncertain)?;
     }
     if let Some(runtime_mount) = response.runtime_mount_info {
-        // Otherwise nothing would mount the volume, and the pod would write to the host's disk.
+        // Without this check nothing would mount the volume, and the pod would write to the host's disk.
         if !file_systems.contains(&runtime_mount.r#type) {
             let (driver, kind) = (volume.id.driver.clone(), runtime_mount.r#type);
             return Err(FailedOperation::uncertain(OperationError::NotOffered {
@@ -166,7 +166,7 @@ pub(crate) async fn publish(
 }
 
 /// Unpublishes a volume that the driver has mounted on the host although the runtime is to mount it. Such a driver
-/// reports another capability by the number of `DEFER_FS_OPS`, or ignores `defer_fs_ops`.
+/// ignores `defer_fs_ops`, or uses the number of `DEFER_FS_OPS` for another capability.
 async fn undo_host_mount(
     driver: &Driver,
     data: &VolumeData,
@@ -195,7 +195,7 @@ async fn undo_host_mount(
             return FailedOperation::without_effect(error);
         }
     }
-    // A restarted crustlet must not take the volume for deferred.
+    // A restarted crustlet must not treat the volume as deferred.
     let data = data.with_mounter(Mounter::Driver);
     let written = blocking(move || directories::prepare(&directory, &data)).await;
     if let Err(error) = written {
@@ -247,10 +247,10 @@ pub(crate) async fn unpublish(
     } = publication;
     let driver = context.driver(id)?;
     let layout = &context.layout;
-    let binds = layout.subpaths(pod).join(directory);
-    blocking(move || subpath::unbind(&binds)).await?;
+    let bind_mounts = layout.subpaths(pod).join(directory);
+    blocking(move || subpath::unbind(&bind_mounts)).await?;
     let is_deferred = publication.mounter == Mounter::Deferred;
-    // A driver that lacks the capability now (KEP-2857, story 5) is called without `defer_fs_ops`: the runtime cleans
+    // A driver that lacks the capability by now (KEP-2857, story 5) is called without `defer_fs_ops`. The runtime cleans
     // up after the pod.
     let defer_fs_ops = is_deferred && driver.node_capabilities().await?.has(Rpc::DeferFsOps);
     let target = layout.target(pod, directory);

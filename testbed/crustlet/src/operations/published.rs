@@ -1,4 +1,4 @@
-//! Usage, health and expansion of a published volume, by its driver or by the runtime that has it mounted.
+//! Usage, health and expansion of a published volume, by its driver or by the runtime handler that has mounted it.
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{
@@ -12,8 +12,8 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::spec::VolumeSpec;
 use crate::volumes::stats::{Stats, VolumeCondition};
 
-/// Calls `NodeGetVolumeStats`. Returns `None` if the driver doesn't have that call. The condition is that of
-/// `NodeGetVolumeHealth` if the driver reports it there; `None` if that call fails.
+/// Calls `NodeGetVolumeStats`. Returns `None` if the driver lacks that call. If the response has no condition, it is
+/// taken from `NodeGetVolumeHealth`, provided that the driver has that call and it succeeds.
 pub(crate) async fn stats(
     context: &Context,
     publication: &Publication,
@@ -31,7 +31,7 @@ pub(crate) async fn stats(
     if defer_fs_ops && !capabilities.has(Rpc::DeferFsOps) {
         return Err(LacksCapability::deferral(&id.driver).into());
     }
-    let supported = match runtime {
+    let runtime_supported_stats = match runtime {
         Some(runtime) => runtime.supports_stats().await?,
         None => false,
     };
@@ -40,7 +40,7 @@ pub(crate) async fn stats(
         volume_path: context.layout.target(pod, directory).display().to_string(),
         staging_target_path: context.layout.staging(id).display().to_string(),
         defer_fs_ops,
-        runtime_supported_stats: supported,
+        runtime_supported_stats,
     };
     let response = driver.call(request).await?;
     if let Some(runtime) = runtime.filter(|_| !response.source.is_empty()) {
@@ -73,7 +73,7 @@ pub(crate) struct Expansion<'a> {
     pub(crate) volume: &'a VolumeSpec,
     /// The new size in bytes.
     pub(crate) size: i64,
-    /// The runtime handler that has the volume mounted.
+    /// The runtime handler that has mounted the volume.
     pub(crate) runtime: Option<&'a MountingRuntime>,
 }
 

@@ -37,14 +37,14 @@ pub(crate) struct ReconstructedState {
 #[derive(Debug)]
 pub(crate) struct ReconstructedPod {
     pub(crate) uid: String,
-    /// The pod as it was when it was started; `None` if it has no readable record.
+    /// The pod as it was when it was started. `None` if it has no readable record.
     pub(crate) recorded: Option<Pod>,
 }
 
 /// A volume's directory without a readable record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct UnreadableVolume {
-    /// The UID of the pod whose volume it is; `None` for a staged volume.
+    /// The UID of the pod that the volume belongs to. `None` for a staged volume.
     pub(crate) pod: Option<String>,
     pub(crate) path: PathBuf,
     /// The reason why the record can't be used.
@@ -76,7 +76,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
         for directory in state.subdirectories(&layout.csi_volumes(&uid), Some(&uid)) {
             let path = layout.volume(&uid, &directory);
             let read = read_data(&path).and_then(|data| {
-                // A record without a name is of the directory that it is in.
+                // A record without a name belongs to the directory that it is in.
                 if data.directory() == directory || data.directory().is_empty() {
                     Ok(data)
                 } else {
@@ -106,7 +106,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
     }
     let mut volumes = VolumesByName::new(&state);
     for driver in subdirectories(&layout.drivers())? {
-        // kubelet's directory for raw block volumes, which crustlet doesn't have.
+        // kubelet's directory for raw block volumes, which crustlet doesn't support.
         if driver == BLOCK_VOLUMES {
             continue;
         }
@@ -114,7 +114,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
             let path = layout.drivers().join(&driver).join(digest);
             match read_data(&path) {
                 Ok(data) if layout.staged(&data.id()) == path => {
-                    // A staging record of kubelet has no name.
+                    // kubelet's records of staged volumes have no name.
                     if !data.directory().is_empty() {
                         volumes.add(data.directory(), data.id());
                     }
@@ -128,7 +128,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
                         path,
                         reason: read
                             .err()
-                            .unwrap_or_else(|| "the record is of another volume".to_owned()),
+                            .unwrap_or_else(|| "the record belongs to another volume".to_owned()),
                         publication: None,
                     }),
                 },
@@ -146,7 +146,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
     Ok(state)
 }
 
-/// The volumes with a readable record, by the names of their directories. A directory has the name of the
+/// The volumes with a readable record, by the names of their directories. A directory is named after its
 /// `PersistentVolume`.
 #[derive(Debug)]
 struct VolumesByName(BTreeMap<String, BTreeSet<VolumeId>>);
@@ -155,7 +155,7 @@ impl VolumesByName {
     fn new(state: &ReconstructedState) -> Self {
         let mut volumes = Self(BTreeMap::new());
         for (publication, lifecycle) in &state.published {
-            // The same name can be an inline volume of one pod, and another volume of the next.
+            // An inline volume's name can be that of another volume in another pod.
             if *lifecycle == Lifecycle::Persistent {
                 volumes.add(&publication.directory, publication.id.clone());
             }
@@ -198,7 +198,7 @@ impl VolumesByName {
             id: id.clone(),
             pod: pod.clone(),
             directory: name.to_owned(),
-            // If nothing is mounted on the host, the runtime may have mounted the volume.
+            // If the volume isn't mounted on the host, the runtime may have mounted it.
             mounter: if is_mounted {
                 Mounter::Driver
             } else {
@@ -229,9 +229,9 @@ fn read_data(directory: &Path) -> Result<VolumeData, String> {
     }
 }
 
-/// Unmounts and removes a volume's directory without a record, whatever is mounted (KEP-3756, "Proposed `VolumeManager`
-/// startup", forced cleanup). The driver isn't called: unstaging needs the volume's handle, and the path contains only
-/// its digest.
+/// Unmounts and removes the directory of a volume without a readable record, whatever is mounted there (KEP-3756,
+/// "Proposed `VolumeManager` startup", forced cleanup). The driver isn't called: unstaging needs the volume's handle,
+/// and the path contains only the handle's digest.
 pub(crate) fn force_cleanup(
     layout: &RootDirLayout,
     unreadable: &UnreadableVolume,
@@ -245,13 +245,13 @@ pub(crate) fn force_cleanup(
     remove_volume_dir(&unreadable.path, &mount_point)
 }
 
-/// Returns the names of subdirectories, sorted; empty if the directory doesn't exist.
+/// Returns the sorted names of a directory's subdirectories. The list is empty if the directory doesn't exist.
 fn subdirectories(directory: &Path) -> Result<Vec<String>, OperationError> {
     let list = || -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
-            // Files, and names that aren't UTF-8, are not crustlet's.
+            // crustlet creates only directories here, and only with UTF-8 names.
             if let (true, Ok(name)) = (entry.file_type()?.is_dir(), entry.file_name().into_string())
             {
                 names.push(name);
@@ -386,7 +386,7 @@ mod tests {
             .collect();
         assert_eq!(reasons[..2], ["no vol_data.json", "specVolID is \"pv-1\""]);
         assert!(reasons[2].contains("torn/vol_data.json"), "{reasons:?}");
-        assert_eq!(reasons[3..], ["the record is of another volume"]);
+        assert_eq!(reasons[3..], ["the record belongs to another volume"]);
         for unreadable in &state.unreadable {
             force_cleanup(&layout, unreadable).unwrap();
             assert!(!unreadable.path.exists());

@@ -58,7 +58,7 @@ pub(super) async fn file_systems(
     Ok(storage.file_systems().await?)
 }
 
-/// Publishes a pod's volumes to their runtime handlers. Idempotent: a handler may have them already.
+/// Publishes a pod's volumes to their runtime handlers. Can be repeated: a handler may have mounted some of them already.
 pub(crate) async fn publish_to_runtime(
     sandbox: &str,
     mounts: &[RuntimeMount],
@@ -77,7 +77,7 @@ pub(crate) async fn publish_to_runtime(
     Ok(())
 }
 
-/// A runtime handler that has a volume of a pod mounted.
+/// A runtime handler that has mounted a volume of a pod.
 #[derive(Debug, Clone)]
 pub(crate) struct MountingRuntime {
     storage: RuntimeStorage,

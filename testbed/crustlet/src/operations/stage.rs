@@ -25,11 +25,12 @@ pub(crate) async fn stage(
         .node_capabilities()
         .await
         .map_err(FailedOperation::without_effect)?;
-    // Uses the first mount that the driver can publish. The options of other pods may need capabilities that it lacks.
+    // The first mount that the driver can publish is used. The options of other pods may need capabilities that the
+    // driver lacks.
     let publishable =
         |mount| PublishOptions::new(mount, &capabilities).map(|publish| (mount, publish));
-    let mut all = mounts.iter().map(publishable);
-    let (mount, publish) = match all.find(Result::is_ok) {
+    let mut candidates = mounts.iter().map(publishable);
+    let (mount, publish) = match candidates.find(Result::is_ok) {
         Some(found) => found,
         None => publishable(first),
     }
@@ -67,7 +68,7 @@ pub(crate) async fn stage(
     match driver.call(request).await {
         Ok(_) => Ok(()),
         Err(error) if is_new && error.is_final() => {
-            // The driver has done nothing, so that no record is needed.
+            // The driver has done nothing, so no record is needed.
             match blocking(move || directories::remove_volume_dir(&directory, &staging)).await {
                 Ok(()) => Err(FailedOperation::without_effect(error)),
                 Err(_) => Err(FailedOperation::uncertain(error)),

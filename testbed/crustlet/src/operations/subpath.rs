@@ -1,5 +1,5 @@
-//! subPaths of volumes that a driver has mounted. As in kubelet, they are bind-mounted below the pod's directory before
-//! the runtime gets them, so that nobody can change where they lead.
+//! subPaths of volumes that a driver has mounted. As in kubelet, they are bind-mounted below the pod's directory, and the
+//! runtime gets the bind mount, so that a workload can't redirect it by changing a path in the volume.
 //!
 //! The runtime resolves the subPaths of a deferred volume (docs/protocol.md, "subPath").
 
@@ -15,7 +15,7 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, ope
 use super::OperationError;
 use super::directories::{create_directory, ignore_missing};
 
-/// Resolves a subPath in a volume, and bind-mounts it at a mount point, which is created.
+/// Resolves a subPath in a volume, creates the mount point, and bind-mounts the subPath there.
 pub(crate) fn bind(
     volume: &Path,
     subpath: &Path,
@@ -36,26 +36,26 @@ pub(crate) fn bind(
                 .map_err(OperationError::system("open", mount_point))?;
         }
     }
-    let clone = OpenTreeFlags::OPEN_TREE_CLONE
+    let tree_flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let tree =
-        open_tree(&resolved.fd, "", clone).map_err(OperationError::system("open_tree", subpath))?;
-    let from = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&tree, "", CWD, mount_point, from)
+    let tree = open_tree(&resolved.fd, "", tree_flags)
+        .map_err(OperationError::system("open_tree", subpath))?;
+    let move_flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&tree, "", CWD, mount_point, move_flags)
         .map_err(OperationError::system("move_mount", mount_point))
 }
 
 /// Unmounts the subPaths of a volume, and removes their directory.
-pub(crate) fn unbind(binds: &Path) -> Result<(), OperationError> {
+pub(crate) fn unbind(bind_mounts: &Path) -> Result<(), OperationError> {
     // kubelet's layout: <volume>/<container>/<index>.
-    for container in children(binds)? {
+    for container in children(bind_mounts)? {
         for mount_point in children(&container)? {
             remove_bind(&mount_point)?;
         }
         ignore_missing("rmdir", &container, fs::remove_dir(&container))?;
     }
-    ignore_missing("rmdir", binds, fs::remove_dir(binds))
+    ignore_missing("rmdir", bind_mounts, fs::remove_dir(bind_mounts))
 }
 
 /// Unmounts a subPath, and removes its mount point.

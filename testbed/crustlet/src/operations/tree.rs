@@ -19,8 +19,8 @@ use super::OperationError;
 /// The prefix of the names of directories that were moved to the top.
 const MOVED_PREFIX: &str = ".moved";
 
-/// Removes a directory tree, if it exists. `path` itself must be crustlet's own. Fails with `EXDEV` or `EBUSY` if
-/// something is mounted in the tree; the mount is kept.
+/// Removes a directory tree, if it exists. `path` itself must not be writable by a workload. Fails with `EXDEV` or
+/// `EBUSY` if something is mounted in the tree; the mount is kept.
 pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
     let failed = |call| OperationError::system(call, path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -46,7 +46,7 @@ pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
                     renamed.map_err(failed("renameat2"))?;
                 }
             }
-            // Files that are created meanwhile are removed in the next round.
+            // Files that a workload creates in the meantime are removed in the next round.
             unlink(&top, name).map_err(failed("unlinkat"))?;
         }
     }
@@ -54,19 +54,19 @@ pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
 }
 
 /// Removes a file or an empty directory. Returns whether it is gone; a directory that isn't empty is kept.
-fn unlink(at: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
-    match unlinkat(at, name, AtFlags::REMOVEDIR) {
+fn unlink(directory: &OwnedFd, name: &CStr) -> Result<bool, Errno> {
+    match unlinkat(directory, name, AtFlags::REMOVEDIR) {
         Ok(()) | Err(Errno::NOENT) => Ok(true),
         Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-        Err(Errno::NOTDIR) => unlinkat(at, name, AtFlags::empty()).map(|()| true),
+        Err(Errno::NOTDIR) => unlinkat(directory, name, AtFlags::empty()).map(|()| true),
         Err(errno) => Err(errno),
     }
 }
 
-fn open(at: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
+fn open(directory: &OwnedFd, name: &CStr) -> Result<OwnedFd, Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    openat2::open(at, name, flags, resolve)
+    openat2::open(directory, name, flags, resolve)
 }
 
 /// Moves a directory to the top of the tree, under a free name.
@@ -134,11 +134,11 @@ mod tests {
         let tree = dir.path().join("tree");
         fs::create_dir(&tree).unwrap();
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let mut at = openat(CWD, &tree, flags, Mode::empty()).unwrap();
+        let mut directory = openat(CWD, &tree, flags, Mode::empty()).unwrap();
         for _ in 0..5000 {
-            rustix::fs::mkdirat(&at, "d", Mode::RWXU).unwrap();
-            rustix::fs::mkdirat(&at, "e", Mode::RWXU).unwrap();
-            at = openat(&at, "d", flags, Mode::empty()).unwrap();
+            rustix::fs::mkdirat(&directory, "d", Mode::RWXU).unwrap();
+            rustix::fs::mkdirat(&directory, "e", Mode::RWXU).unwrap();
+            directory = openat(&directory, "d", flags, Mode::empty()).unwrap();
         }
         remove(&tree).unwrap();
         assert!(!tree.exists());

@@ -15,7 +15,7 @@ pub(crate) enum Certainty {
     Certain,
 }
 
-/// The program that has the file system of a published volume mounted.
+/// The program that mounts the file system of a published volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
@@ -23,18 +23,17 @@ pub(crate) enum Mounter {
     Driver,
     /// The container runtime, which gets the volume from the driver (`defer_fs_ops`).
     Deferred,
-    /// The container runtime, which crustlet tells to mount the volume (KEP-2857's earlier draft).
+    /// The container runtime, at crustlet's request (KEP-2857's earlier draft).
     Runtime,
 }
 
 /// A volume at a pod's target path.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ActualMount {
-    /// Whether the volume is certainly published, or may be.
+    /// Whether the volume is published for certain, or only may be.
     pub(crate) certainty: Certainty,
-    /// The name of the volume's directory in the pod's.
+    /// The name of the volume's directory in the pod's directory.
     pub(crate) directory: String,
-    /// The program that has the volume mounted.
     pub(crate) mounter: Mounter,
     /// The volume that the runtime is to mount. Set for [`Mounter::Runtime`].
     pub(crate) runtime_mount: Option<FileSystemMountInfo>,

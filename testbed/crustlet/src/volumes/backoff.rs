@@ -17,7 +17,7 @@ pub(crate) struct Backoff<K> {
 
 #[derive(Debug, Clone, Copy)]
 struct Failure {
-    at: Instant,
+    time: Instant,
     delay: Duration,
 }
 
@@ -28,7 +28,7 @@ impl<K: Ord + Clone> Default for Backoff<K> {
 }
 
 impl<K: Ord + Clone> Backoff<K> {
-    /// Returns a backoff whose delay doubles from the initial to the maximum delay.
+    /// Creates a backoff. Its delays double from the initial to the maximum delay.
     pub(crate) const fn new(initial_delay: Duration, max_delay: Duration) -> Self {
         Self {
             initial_delay,
@@ -42,7 +42,7 @@ impl<K: Ord + Clone> Backoff<K> {
         let last = self.failures.get(key).map(|failure| failure.delay);
         let delay = last.map_or(self.initial_delay, |delay| (delay * 2).min(self.max_delay));
         self.failures
-            .insert(key.clone(), Failure { at: now, delay });
+            .insert(key.clone(), Failure { time: now, delay });
         delay
     }
 
@@ -51,14 +51,14 @@ impl<K: Ord + Clone> Backoff<K> {
         self.failures.remove(key);
     }
 
-    /// Returns the remaining delay; `None` if the operation may be tried now.
+    /// Returns the remaining delay. `None` if the operation may be tried now.
     pub(crate) fn remaining(&self, key: &K, now: Instant) -> Option<Duration> {
         let failure = self.failures.get(key)?;
-        let remaining = (failure.at + failure.delay).checked_duration_since(now)?;
+        let remaining = (failure.time + failure.delay).checked_duration_since(now)?;
         (!remaining.is_zero()).then_some(remaining)
     }
 
-    /// Removes the keys that don't match.
+    /// Keeps only the keys for which `keep` returns true.
     pub(crate) fn retain(&mut self, keep: impl Fn(&K) -> bool) {
         self.failures.retain(|key, _| keep(key));
     }

@@ -30,7 +30,7 @@ pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)
     Some((Name::new(namespace, name), uid))
 }
 
-/// `status.phase` of a volume whose claim is gone. It may be deleted, and no claim gets it again.
+/// The `status.phase` of a volume whose claim is gone. Such a volume may be deleted, and no claim gets it again.
 pub(crate) const RELEASED: &str = "Released";
 
 /// Returns whether a volume was released when its claim was deleted.
@@ -51,7 +51,7 @@ pub(crate) fn compare_claim_ref(volume: &PersistentVolume, claim: &Name, uid: &s
     }
 }
 
-/// Returns whether a claim and a volume are bound to each other. A pre-bound volume isn't: whether it satisfies the
+/// Returns whether a claim and a volume are bound to each other. A pre-bound volume isn't bound: whether it satisfies the
 /// claim has not been checked yet.
 pub(crate) fn is_bound(
     name: &Name,

@@ -11,7 +11,7 @@ use super::actual::Mounter;
 use super::layout::DATA;
 use super::spec::{Lifecycle, VolumeId};
 
-/// The largest record, in bytes. kubelet's have a few hundred.
+/// The size limit of a record, in bytes. kubelet's records have a few hundred bytes.
 const MAX_RECORD_SIZE: u64 = 64 * 1024;
 
 /// A volume's record. All values are strings, as in kubelet.
@@ -29,14 +29,15 @@ pub(crate) struct VolumeData {
     volume_handle: String,
     #[serde(default = "persistent")]
     volume_lifecycle_mode: String,
-    /// KEP-2857, "Enhancements to Kubelet". If it is missing, it is `false`.
+    /// Whether the volume is deferred (KEP-2857, "Enhancements to Kubelet"). A missing key means `false`.
     #[serde(
         rename = "deferFSMount",
         default,
         skip_serializing_if = "String::is_empty"
     )]
     deferred: String,
-    /// Whether the driver left the mount to the runtime (KEP-2857's earlier draft). If it is missing, it is `false`.
+    /// Whether the driver left the mount to the runtime (KEP-2857's earlier draft). A missing key means
+    /// `false`.
     #[serde(
         rename = "runtimeAssistedMount",
         default,
@@ -49,7 +50,7 @@ fn persistent() -> String {
     Lifecycle::Persistent.as_str().to_owned()
 }
 
-/// A record can't be used.
+/// The error of a record that can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DataError {
     /// The file can't be read.
@@ -72,7 +73,7 @@ impl VolumeData {
         mounter: Mounter,
         node: &str,
     ) -> Self {
-        let flag = |it: Mounter| if it == mounter { "true" } else { "" }.to_owned();
+        let flag = |other: Mounter| if other == mounter { "true" } else { "" }.to_owned();
         Self {
             attachment_id: String::new(),
             driver_name: id.driver.clone(),
@@ -92,7 +93,7 @@ impl VolumeData {
         }
     }
 
-    /// Returns the name of the volume's directory in a pod's.
+    /// Returns the name of the volume's directory in a pod's directory.
     pub(crate) fn directory(&self) -> &str {
         &self.directory
     }
@@ -105,7 +106,7 @@ impl VolumeData {
         }
     }
 
-    /// Returns the program that has the volume mounted, or will mount it.
+    /// Returns the program that has mounted the volume, or will mount it.
     pub(crate) fn mounter(&self) -> Mounter {
         if self.deferred == "true" {
             Mounter::Deferred

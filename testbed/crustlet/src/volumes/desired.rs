@@ -45,7 +45,6 @@ pub(crate) enum VolumeProblem {
         first: String,
         /// The name of the other one.
         second: String,
-        /// The volume's ID.
         id: String,
     },
     /// Two volumes of the pod have the same directory.
@@ -55,7 +54,6 @@ pub(crate) enum VolumeProblem {
     DirectoryConflict {
         /// The volume that isn't published.
         id: String,
-        /// The directory's name.
         directory: String,
     },
 }
@@ -72,9 +70,9 @@ pub(crate) struct DesiredState {
 }
 
 impl DesiredState {
-    /// Returns the volumes of pods that are to run or haven't ended yet. A volume for one pod at a time stays with its
-    /// holder; without a holder, it goes to the pod whose name is first. A pod that has a volume in the `previous`
-    /// state keeps it when the claim is deleted.
+    /// Returns the volumes of pods that are to run or haven't ended yet. A volume that only one pod may use stays with
+    /// its holder; without a holder, the first pod by name gets it. A pod that has a volume in the `previous` state
+    /// keeps the volume when the claim is deleted.
     pub(crate) fn new(
         objects: &Objects,
         pods: &[Arc<Pod>],
@@ -94,7 +92,7 @@ impl DesiredState {
                 }
             }
         }
-        // Exclusiveness is of the storage: one of its PersistentVolumes with ReadWriteOncePod is enough.
+        // Storage is exclusive if at least one of its PersistentVolumes is ReadWriteOncePod.
         let exclusive = all.iter().filter(|(_, _, it)| it.volume.is_exclusive());
         let exclusive: BTreeSet<VolumeId> =
             exclusive.map(|(_, _, it)| it.volume.id.clone()).collect();
@@ -103,8 +101,9 @@ impl DesiredState {
             let id = &mount.volume.id;
             let holders = holders.entry(id.clone()).or_default();
             let is_holder = holders.contains(&pod.uid);
-            let known = previous.volumes.get(id);
-            let is_new = !is_holder && known.is_none_or(|it| !it.mounts.contains_key(&pod.uid));
+            let before = previous.volumes.get(id);
+            let had_mount = before.is_some_and(|volume| volume.mounts.contains_key(&pod.uid));
+            let is_new = !is_holder && !had_mount;
             let claim = mount.volume.claim.as_ref();
             let claim =
                 claim.filter(|claim| objects.claims.get(*claim).is_some_and(|it| is_deleted(it)));
@@ -148,7 +147,7 @@ impl DesiredState {
                     id: mount.volume.id.to_string(),
                 });
             }
-            // One mount serves both. It is writable if one of them is.
+            // One mount serves both volumes. It is writable if one of the two is.
             Some(existing) => {
                 existing.read_only &= mount.read_only;
                 existing.has_subpath |= mount.has_subpath;
@@ -168,7 +167,7 @@ impl DesiredState {
     }
 }
 
-/// Returns the name of a pod; its UID if the pod isn't known any more.
+/// Returns the name of a pod, or its UID if the pod isn't known any more.
 fn pod_name(pods: &[&Pod], uid: &str) -> String {
     let pod = pods.iter().find(|pod| pod.uid == uid);
     pod.map_or_else(|| format!("uid {uid}"), |pod| pod.name.to_string())

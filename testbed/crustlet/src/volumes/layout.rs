@@ -1,4 +1,4 @@
-//! The paths in the root directory, which are kubelet's.
+//! The paths in the root directory. They are the same as kubelet's.
 
 use std::path::{Path, PathBuf};
 
@@ -19,7 +19,6 @@ impl RootDirLayout {
         Self(root.to_owned())
     }
 
-    /// Returns the root directory.
     pub(crate) fn root(&self) -> &Path {
         &self.0
     }
@@ -59,7 +58,7 @@ impl RootDirLayout {
         self.volumes(uid).join("kubernetes.io~empty-dir")
     }
 
-    /// Returns the directory below which a pod's subPaths are bind-mounted. Deferred volumes have none there.
+    /// Returns the directory below which a pod's subPaths are bind-mounted. The subPaths of deferred volumes aren't.
     pub(crate) fn subpaths(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("volume-subpaths")
     }
@@ -69,7 +68,7 @@ impl RootDirLayout {
         self.0.join("plugins/kubernetes.io/csi")
     }
 
-    /// Returns the directory of a staged volume. kubelet uses the digest of the handle since 1.24.
+    /// Returns the directory of a staged volume. It is named after the digest of the handle, as in kubelet since 1.24.
     pub(crate) fn staged(&self, volume: &VolumeId) -> PathBuf {
         let digest = hex::encode(Sha256::digest(&volume.handle));
         self.drivers().join(&volume.driver).join(digest)

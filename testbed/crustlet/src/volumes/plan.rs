@@ -9,20 +9,20 @@ use super::spec::{Lifecycle, VolumeId};
 /// A step of a volume. Pods are named by their UIDs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum VolumeStep {
-    /// `NodeStageVolume`
+    /// Call `NodeStageVolume`.
     Stage,
-    /// `NodePublishVolume` for a pod.
+    /// Call `NodePublishVolume` for a pod.
     Publish(String),
-    /// `NodeUnpublishVolume` for a pod.
+    /// Call `NodeUnpublishVolume` for a pod.
     Unpublish(String),
-    /// `NodeUnstageVolume`
+    /// Call `NodeUnstageVolume`.
     Unstage,
 }
 
 /// The steps that are allowed. Pods are named by their UIDs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct AllowedSteps<'a> {
-    /// Whether volumes may be unmounted. They may not until the desired state is complete (KEP-3756, "Proposed
+    /// Whether volumes may be unmounted. This is false until the desired state is complete (KEP-3756, "Proposed
     /// `VolumeManager` startup", 4).
     pub(crate) may_unmount: bool,
     /// Pods whose processes may still use their volumes.
@@ -32,8 +32,8 @@ pub(crate) struct AllowedSteps<'a> {
     pub(crate) started: &'a BTreeSet<String>,
 }
 
-/// Returns the possible next steps of each volume, in the order of preference. A volume has one step at a time; the
-/// others are alternatives to a step that has failed lately.
+/// Returns the possible next steps of each volume, in the order of preference. A volume has one step at a time. The
+/// other steps are alternatives while a preferred step waits for its retry.
 pub(crate) fn plan(
     desired: &DesiredState,
     actual: &ActualState,

@@ -17,7 +17,6 @@ use crate::objects::{Name, Objects, Pod};
 /// The identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VolumeId {
-    /// The driver's name.
     pub(crate) driver: String,
     /// `volume_id` of CSI's calls.
     pub(crate) handle: String,
@@ -49,12 +48,12 @@ impl Lifecycle {
     }
 }
 
-/// A CSI volume.
+/// A CSI volume, with what the driver's calls need.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VolumeSpec {
     pub(crate) id: VolumeId,
-    /// The name of the volume's directory in a pod's: the `PersistentVolume`'s name, or an inline volume's name in the
-    /// pod.
+    /// The name of the volume's directory in a pod's directory: the `PersistentVolume`'s name, or an inline volume's name
+    /// in the pod.
     pub(crate) directory: String,
     pub(crate) lifecycle: Lifecycle,
     /// Empty if the driver chooses the file system.
@@ -63,7 +62,7 @@ pub(crate) struct VolumeSpec {
     pub(crate) mount_options: Vec<String>,
     /// `volume_context` of CSI's calls.
     pub(crate) attributes: BTreeMap<String, String>,
-    /// `ReadWriteOncePod` and the others of Kubernetes.
+    /// Kubernetes' access modes, such as `ReadWriteOncePod`.
     pub(crate) access_modes: Vec<String>,
     /// Whether the volume is read-only for all pods.
     pub(crate) read_only: bool,
@@ -82,7 +81,7 @@ pub(crate) struct VolumeSpec {
 }
 
 impl VolumeSpec {
-    /// Returns whether one pod at a time may use the volume (KEP-2485).
+    /// Returns whether only one pod at a time may use the volume (KEP-2485).
     pub(crate) fn is_exclusive(&self) -> bool {
         let mut modes = self.access_modes.iter();
         modes.any(|mode| mode == "ReadWriteOncePod")
@@ -116,7 +115,7 @@ pub(crate) enum ResolvedVolume {
     HostPath(PathBuf),
 }
 
-/// A volume of a pod can't be resolved; not yet, or never.
+/// The reason why a pod's volume can't be resolved. Some reasons pass, such as a claim that isn't bound yet.
 #[derive(Debug, Clone, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum ResolveError {
     #[error("persistentvolumeclaim {0} not found; hint: add its manifest")]
@@ -133,28 +132,30 @@ pub(crate) enum ResolveError {
         volume: String,
     },
     /// The claim's volume is bound to another claim.
-    #[error("persistentvolumeclaim {0}: persistentvolume {1} is bound to {2}")]
+    #[error(
+        "persistentvolumeclaim {0}: persistentvolume {1} is bound to persistentvolumeclaim {2}"
+    )]
     BoundToOther(Name, String, Name),
     #[error("persistentvolume {0} is not a CSI volume")]
     NotCsi(String),
-    /// The claim has the name of the one for an ephemeral volume, but wasn't created for the pod.
+    /// The claim has the name of an ephemeral volume's claim, but wasn't created for the pod.
     #[error(
         "persistentvolumeclaim {0} was not created for pod {1}; hint: see the owner in its metadata.ownerReferences"
     )]
     NotOwned(Name, Name),
     #[error(
-        "volumeMode Block: crustlet does not support raw block volumes; hint: use volumeMode: Filesystem"
+        "volumeMode Block: crustlet doesn't support raw block volumes; hint: use volumeMode: Filesystem"
     )]
     RawBlock,
-    /// Another kind of volume: a `ConfigMap`, a Secret, NFS.
+    /// The volume is of another kind, such as a `ConfigMap`, a Secret or NFS.
     #[error(
-        "crustlet does not support this kind of volume; hint: use persistentVolumeClaim, ephemeral, csi, emptyDir or hostPath"
+        "crustlet doesn't support this kind of volume; hint: use persistentVolumeClaim, ephemeral, csi, emptyDir or hostPath"
     )]
     UnsupportedKind,
     /// The driver's name can't be part of a path.
     #[error("persistentvolume {0}: {1:?} is not a valid driver name")]
     InvalidDriver(String, String),
-    /// Without a handle, the driver's volumes can't be told apart.
+    /// Without a handle, the driver's volumes can't be distinguished.
     #[error(
         "persistentvolume {0}: csi.volumeHandle is empty; hint: set it to the driver's ID of the volume"
     )]
@@ -213,7 +214,7 @@ pub(crate) fn resolve(
             mount.name == volume.name
                 && subpaths
                     .iter()
-                    .any(|it| it.as_deref().is_some_and(|it| !it.is_empty()))
+                    .any(|subpath| subpath.as_deref().is_some_and(|path| !path.is_empty()))
         });
     Ok(ResolvedVolume::Csi(Box::new(MountSpec {
         volume: spec,
@@ -321,7 +322,7 @@ fn persistent_volume(
     })
 }
 
-/// Returns a volume's `spec.capacity.storage` in bytes; `None` if it is missing or invalid.
+/// Returns a volume's `spec.capacity.storage` in bytes. `None` if it is missing or invalid.
 pub(crate) fn capacity(volume: &PersistentVolume) -> Option<i64> {
     let capacity = volume.spec.as_ref()?.capacity.as_ref()?.get("storage")?;
     crate::objects::quantity::bytes(&capacity.0).ok()
@@ -351,13 +352,13 @@ fn inline_volume(
     })
 }
 
-/// Returns an inline volume's handle. It is kubelet's, and doesn't change after a restart.
+/// Returns an inline volume's handle. It is computed as in kubelet, and so doesn't change after a restart.
 fn inline_handle(uid: &str, volume: &str) -> String {
     let digest = <sha2::Sha256 as sha2::Digest>::digest(format!("{uid}{volume}"));
     format!("csi-{}", hex::encode(digest))
 }
 
-/// Checks the driver's name, which becomes part of paths, and the handle.
+/// Returns the ID of a volume. Checks the driver's name, because it becomes part of paths, and the handle.
 fn volume_id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, ResolveError> {
     if !is_driver_name(driver) {
         return Err(ResolveError::InvalidDriver(

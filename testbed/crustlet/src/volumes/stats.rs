@@ -6,15 +6,13 @@ use crust_proto::runtime::v1alpha1::{self as runtime, RuntimeGetVolumeStatsRespo
 /// The usage and health of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Stats {
-    /// In bytes.
     pub(crate) bytes: Option<SpaceUsage>,
-    /// In inodes.
     pub(crate) inodes: Option<SpaceUsage>,
     pub(crate) condition: Option<VolumeCondition>,
 }
 
 impl Stats {
-    /// Returns the message of the condition, if it is abnormal.
+    /// Returns the message of an abnormal condition. `None` if the condition is normal or unknown.
     pub(crate) fn abnormal(&self) -> Option<&str> {
         let abnormal = self.condition.as_ref().filter(|it| it.abnormal);
         abnormal.map(|it| it.message.as_str())

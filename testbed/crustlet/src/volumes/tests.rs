@@ -238,17 +238,17 @@ fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
 #[test]
 fn storage_is_exclusive_if_one_of_its_volumes_is() {
     let shared = COMMON.replace("MODE", "ReadWriteOnce");
-    let own = COMMON
+    let exclusive = COMMON
         .replace("MODE", "ReadWriteOncePod")
         .replace("pv-1", "pv-2")
-        .replace("name: data", "name: own")
-        .replace("data-uid", "own-uid");
-    let with_own = pod("two", false).replace("claimName: data", "claimName: own");
+        .replace("name: data", "name: exclusive")
+        .replace("data-uid", "exclusive-uid");
+    let exclusive_pod = pod("two", false).replace("claimName: data", "claimName: exclusive");
     for pods in [
-        [pod("one", false), with_own.clone()],
-        [with_own.replace("two", "a-first"), pod("one", false)],
+        [pod("one", false), exclusive_pod.clone()],
+        [exclusive_pod.replace("two", "a-first"), pod("one", false)],
     ] {
-        let objects = objects(&format!("{shared}---{own}{}{}", pods[0], pods[1]));
+        let objects = objects(&format!("{shared}---{exclusive}{}{}", pods[0], pods[1]));
         let desired = desired(&objects);
         assert_eq!(desired.problems.len(), 1, "{:?}", desired.problems);
         let second = objects.pods.values().next_back().unwrap();
@@ -257,7 +257,7 @@ fn storage_is_exclusive_if_one_of_its_volumes_is() {
     }
     // The current holders keep the volume.
     let three = format!(
-        "{shared}---{own}{}{}{with_own}",
+        "{shared}---{exclusive}{}{}{exclusive_pod}",
         pod("one", false),
         pod("three", false)
     );
@@ -373,7 +373,7 @@ fn a_volume_is_staged_and_then_published() {
             vec![publish("one-uid")],
         ),
         (actual(Some(Certain), &[("one-uid", Certain)]), vec![]),
-        // After a restart both are repeated.
+        // After a restart both steps are repeated.
         (
             actual(Some(Uncertain), &[("one-uid", Uncertain)]),
             vec![VolumeStep::Stage],

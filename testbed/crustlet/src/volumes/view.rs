@@ -5,10 +5,10 @@ use serde::{Deserialize, Serialize};
 use super::actual::{Certainty, Mounter};
 use super::spec::Lifecycle;
 
-/// `apiVersion` of the documents. It is crustlet's own: no API server has it.
+/// The `apiVersion` of the documents. It is specific to crustlet.
 pub(crate) const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 
-/// `kind` of the documents.
+/// The `kind` of the documents.
 pub(crate) const KIND: &str = "Volume";
 
 /// A volume that pods need, or that is, or may be, staged or published.
@@ -34,7 +34,6 @@ pub(crate) struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Spec {
-    /// The driver's name.
     pub(crate) driver: String,
     /// `volume_id` of CSI's calls.
     pub(crate) volume_handle: String,
@@ -46,13 +45,13 @@ pub(crate) struct Spec {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
     pub(crate) staged: Staged,
-    /// One for each pod.
+    /// The mounts, one for each pod.
     #[serde(default)]
     pub(crate) mounts: Vec<MountView>,
     /// The CSI call in progress, such as `NodeStageVolume`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) operation: Option<String>,
-    /// The last failure; `None` after a success.
+    /// The last failure. `None` after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }
@@ -81,18 +80,18 @@ impl From<Option<Certainty>> for Staged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct MountView {
-    /// `default/web`; `None` for a pod that is only known by its directory.
+    /// The pod's name, such as `default/web`. `None` for a pod that is only known by its directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) pod: Option<String>,
     #[serde(rename = "podUID")]
     pub(crate) pod_uid: String,
     /// `target_path` of CSI's calls.
     pub(crate) target_path: String,
-    /// The program that has the volume mounted; `None` if that isn't decided yet.
+    /// The program that has mounted the volume. `None` if that isn't decided yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) mounter: Option<Mounter>,
     pub(crate) state: MountState,
-    /// The last failure; `None` after a success.
+    /// The last failure. `None` after a success.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) message: Option<String>,
 }

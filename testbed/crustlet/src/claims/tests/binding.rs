@@ -7,28 +7,28 @@ fn a_claim_gets_the_smallest_volume_that_fits() {
     let large = volume("a-large", "capacity: {storage: 5Gi}");
     let small = volume("small", "capacity: {storage: 2Gi}");
     let smaller = volume("smaller", "capacity: {storage: 1Gi}");
-    let classy = volume(
-        "classy",
+    let with_class = volume(
+        "with-class",
         "capacity: {storage: 2Gi}\n  storageClassName: fast",
     );
     let block = volume("block", "capacity: {storage: 2Gi}\n  volumeMode: Block");
-    let compare_claim_ref = volume(
-        "held",
+    let claimed = volume(
+        "claimed",
         "capacity: {storage: 2Gi}\n  claimRef: {name: other, namespace: default}",
     );
     let narrow = volume("narrow", "capacity: {storage: 2Gi}").replace("ReadWriteOnce, ", "");
-    let wanted = claim("storageClassName: '', resources: {requests: {storage: 1500Mi}}");
+    let text = claim("storageClassName: '', resources: {requests: {storage: 1500Mi}}");
     let all = [
         &large,
         &small,
         &smaller,
-        &classy,
+        &with_class,
         &block,
-        &compare_claim_ref,
+        &claimed,
         &narrow,
     ];
     let mut fixture = Fixture::new(&all.map(String::as_str));
-    fixture.apply(&[&wanted]);
+    fixture.apply(&[&text]);
     fixture.assert_settled();
     let claim = fixture.claim();
     assert_eq!(claim["spec"]["volumeName"], "small");
@@ -49,21 +49,21 @@ fn a_claim_gets_the_smallest_volume_that_fits() {
 #[test]
 fn a_volume_that_refers_to_a_claim_is_bound_to_it() {
     let small = volume("a-small", "capacity: {storage: 1Gi}");
-    let meant = volume(
-        "meant",
+    let prebound = volume(
+        "prebound",
         "capacity: {storage: 9Gi}\n  claimRef: {name: data, namespace: default}",
     );
-    let mut fixture = Fixture::new(&[&small, &meant, &claim("storageClassName: ''")]);
+    let mut fixture = Fixture::new(&[&small, &prebound, &claim("storageClassName: ''")]);
     fixture.assert_settled();
-    assert_eq!(fixture.claim()["spec"]["volumeName"], "meant");
-    let narrow = meant.replace("ReadWriteOnce, ", "");
+    assert_eq!(fixture.claim()["spec"]["volumeName"], "prebound");
+    let narrow = prebound.replace("ReadWriteOnce, ", "");
     let mut fixture = Fixture::new(&[&small, &narrow, &claim("storageClassName: ''")]);
     let notice = fixture.only_waiting();
     assert_eq!(notice.reason, "VolumeMismatch");
     assert!(
         notice
             .message
-            .ends_with("\"meant\": incompatible accessMode"),
+            .ends_with("\"prebound\": incompatible accessMode"),
         "{notice:?}"
     );
 }
@@ -87,7 +87,7 @@ fn a_volume_is_bound_to_only_one_claim() {
 }
 
 #[test]
-fn an_event_tells_what_a_claim_waits_for() {
+fn an_event_says_what_a_claim_waits_for() {
     let cases = [
         (
             "storageClassName: ''",
@@ -129,7 +129,7 @@ fn an_event_tells_what_a_claim_waits_for() {
         (
             "storageClassName: fast, resources: {requests: {storage: lots}}",
             "FailedBinding",
-            "\"lots\" is not an amount",
+            "\"lots\" is not a valid quantity",
         ),
     ];
     for (spec, reason, message) in cases {
@@ -194,8 +194,8 @@ fn a_claim_whose_volume_is_gone_is_lost() {
 #[test]
 fn an_ephemeral_claim_is_created_and_deleted_with_its_pod() {
     let template = "{metadata: {labels: {a: b}}, spec: {storageClassName: late, accessModes: [ReadWriteOncePod]}}";
-    let own = format!("ephemeral: {{volumeClaimTemplate: {template}}}");
-    let mut fixture = Fixture::new(&[&pod("web", &own)]);
+    let ephemeral = format!("ephemeral: {{volumeClaimTemplate: {template}}}");
+    let mut fixture = Fixture::new(&[&pod("web", &ephemeral)]);
     fixture.create();
     fixture.assert_settled();
     let claim = fixture.document(Kind::PersistentVolumeClaim, "web-v");
@@ -211,7 +211,7 @@ fn an_ephemeral_claim_is_created_and_deleted_with_its_pod() {
     assert!(matches!(step, ClaimStep::Delete(_)), "{step:?}");
     // An existing claim with the same name isn't changed.
     let other = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: web-v}\nspec: {storageClassName: late}";
-    let mut fixture = Fixture::new(&[&pod("web", &own), other]);
+    let mut fixture = Fixture::new(&[&pod("web", &ephemeral), other]);
     fixture.settle();
     let claim = fixture.document(Kind::PersistentVolumeClaim, "web-v");
     assert_eq!(claim["metadata"].get("ownerReferences"), None);
@@ -220,10 +220,10 @@ fn an_ephemeral_claim_is_created_and_deleted_with_its_pod() {
 #[test]
 fn an_invalid_ephemeral_claim_is_an_event_of_its_pod() {
     let long = "w".repeat(253);
-    let own = "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: late}}}";
-    let named = pod(&long, own).replace(&format!(", uid: {long}-uid"), "");
+    let ephemeral = "ephemeral: {volumeClaimTemplate: {spec: {storageClassName: late}}}";
+    let long_name = pod(&long, ephemeral).replace(&format!(", uid: {long}-uid"), "");
     for (pod, expected) in [
-        (named, "is not a valid claim name"),
+        (long_name, "is not a valid claim name"),
         (
             pod("web", "ephemeral: {}"),
             "volumeClaimTemplate is missing",

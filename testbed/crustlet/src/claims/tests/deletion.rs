@@ -36,7 +36,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_deleted_claim_gets_no_volume_and_goes_after_its_pods() {
+fn a_deleted_claim_gets_no_volume_and_is_removed_after_its_pods() {
     let fits = volume("pv-1", "capacity: {storage: 1Gi}");
     for spec in [
         "storageClassName: fast",
@@ -52,7 +52,7 @@ fn a_deleted_claim_gets_no_volume_and_goes_after_its_pods() {
         assert!(fixture.manifests.claims.is_empty());
         assert_eq!(fixture.records, Records::default());
     }
-    // It keeps its volume while a pod uses it.
+    // A deleted claim keeps its volume while a pod uses it.
     let mut fixture = Fixture::provisioned();
     fixture.apply(&[&deleted(&claim_of_size("1Gi")), &pod("web", DATA)]);
     fixture.assert_settled();
@@ -134,7 +134,7 @@ fn a_released_volume_is_not_bound_again() {
 }
 
 #[test]
-fn a_deleted_volume_goes_after_its_claim_by_its_reclaim_policy() {
+fn a_deleted_volume_is_reclaimed_by_its_policy_after_its_claim() {
     let mut fixture = Fixture::provisioned();
     fixture.delete_volume();
     let notice = fixture.only_notice();
@@ -148,7 +148,7 @@ fn a_deleted_volume_goes_after_its_claim_by_its_reclaim_policy() {
     assert_eq!(fixture.claim()["status"]["phase"], "Bound");
     fixture.delete_claim();
     fixture.assert_deletes();
-    // With the policy `Retain` it is forgotten after its deletion, and the driver keeps its data.
+    // With the policy `Retain`, a deleted volume's record is removed, and the driver keeps its data.
     let mut fixture = Fixture::with_retain_class();
     fixture.delete_claim();
     fixture.assert_settled();
@@ -181,7 +181,7 @@ fn a_volume_is_kept_while_its_driver_cannot_delete_it() {
 
 /// The record in the directory can't be read, so the volume isn't part of the actual state.
 #[test]
-fn a_volume_is_not_deleted_while_a_directory_may_be_its_own() {
+fn a_volume_is_not_deleted_while_an_unreadable_directory_may_belong_to_it() {
     let staged = layout().staged(&id());
     let published = Path::new("/root-dir/pods/u/volumes/kubernetes.io~csi/pvc-uid-1");
     for path in [staged.as_path(), published] {

@@ -44,12 +44,12 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
     assert_eq!(fixture.claim()["status"], expected);
     let volume = fixture.document(Kind::PersistentVolume, "pvc-uid-1");
     assert_eq!(volume["spec"]["capacity"]["storage"], "2Gi");
-    let take_reasons = [
+    let expected = [
         "Resizing",
         "FileSystemResizeRequired",
         "FileSystemResizeSuccessful",
     ];
-    assert_eq!(fixture.take_reasons(), take_reasons);
+    assert_eq!(fixture.take_reasons(), expected);
 }
 
 #[test]
@@ -145,11 +145,11 @@ fn the_service_with_the_capability_expands_the_volume() {
         fixture.mount(Mounter::Driver);
         fixture
     };
-    let asked = with_larger_claim(controller, &[], CLASS)
+    let range = with_larger_claim(controller, &[], CLASS)
         .controller_expand()
         .request
         .capacity_range;
-    assert_eq!(asked.expect("a range").required_bytes, 2 * GI);
+    assert_eq!(range.expect("a range").required_bytes, 2 * GI);
     // Without the controller's capability the node does the whole expansion.
     assert_eq!(
         with_larger_claim(&[], node, CLASS).node_expand().size,

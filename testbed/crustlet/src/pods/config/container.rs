@@ -39,7 +39,7 @@ pub(crate) fn container(
     let environment = environment(pod, node, container)?;
     let expand_all = |words: &Option<Vec<String>>| {
         let words = words.iter().flatten();
-        words.map(|it| expand(it, &environment).text).collect()
+        words.map(|word| expand(word, &environment).text).collect()
     };
     let (command, args) = (expand_all(&container.command), expand_all(&container.args));
     let resources = resources::container(pod, node, container)?;
@@ -55,7 +55,7 @@ pub(crate) fn container(
             name: container.name.clone(),
             attempt: step.attempt,
         }),
-        // The image by its ID, in case its name refers to another image by now.
+        // The image is given by its ID, because its name may refer to another image by now.
         image: Some(ImageSpec {
             image: image.id.clone(),
             ..ImageSpec::default()
@@ -86,8 +86,8 @@ pub(crate) fn container(
 
 fn mounts(container: &Container, sources: &[MountSource]) -> Result<Vec<Mount>, ConfigError> {
     let mounts = container.volume_mounts.as_deref().unwrap_or_default();
-    let with_sources = mounts.iter().enumerate().map(|(at, mount)| {
-        let source = sources.get(at).ok_or_else(|| ConfigError::Mount {
+    let with_sources = mounts.iter().enumerate().map(|(index, mount)| {
+        let source = sources.get(index).ok_or_else(|| ConfigError::Mount {
             container: container.name.clone(),
             volume: mount.name.clone(),
             reason: "the volume has no source".to_owned(),
@@ -112,14 +112,14 @@ fn cri_mount(mount: &VolumeMount, source: &MountSource) -> Result<Mount, ConfigE
     })
 }
 
-/// Returns the subPath of a mount as a relative path without `.` and `..`. `None` stands for the whole volume.
+/// Returns the subPath of a mount as a relative path without `.` and `..`. `None` means the whole volume.
 pub(crate) fn subpath(
     pod: &Pod,
     node: &NodeInfo,
     container: &Container,
     mount: &VolumeMount,
 ) -> Result<Option<PathBuf>, ConfigError> {
-    let refused = |reason: String| ConfigError::Mount {
+    let mount_error = |reason: String| ConfigError::Mount {
         container: container.name.clone(),
         volume: mount.name.clone(),
         reason,
@@ -134,12 +134,14 @@ pub(crate) fn subpath(
                 let reason = format!(
                     "subPathExpr {expression:?}: the container has no env variable {name:?}"
                 );
-                return Err(refused(reason));
+                return Err(mount_error(reason));
             }
             ("subPathExpr", expanded.text)
         }
         (Some(_), Some(_)) => {
-            return Err(refused("subPath and subPathExpr are both set".to_owned()));
+            return Err(mount_error(
+                "subPath and subPathExpr are both set".to_owned(),
+            ));
         }
     };
     let mut parts = PathBuf::new();
@@ -153,10 +155,10 @@ pub(crate) fn subpath(
             Component::ParentDir => "contains `..`",
             Component::RootDir | Component::Prefix(_) => "isn't relative to the volume",
         };
-        return Err(refused(format!("{field} {path:?} {reason}")));
+        return Err(mount_error(format!("{field} {path:?} {reason}")));
     }
     if path.contains('\0') {
-        return Err(refused(format!("{field} {path:?} contains a NUL byte")));
+        return Err(mount_error(format!("{field} {path:?} contains a NUL byte")));
     }
     Ok(Some(parts).filter(|it| !it.as_os_str().is_empty()))
 }

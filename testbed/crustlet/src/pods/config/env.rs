@@ -16,23 +16,24 @@ pub(super) fn environment(
 ) -> Result<Environment, ConfigError> {
     let mut environment = Environment::new();
     for variable in container.env.iter().flatten() {
-        let refused = |reason: &str| ConfigError::Env {
+        let env_error = |reason: &str| ConfigError::Env {
             container: container.name.clone(),
             name: variable.name.clone(),
             reason: reason.to_owned(),
         };
         if variable.name.is_empty() || variable.name.contains(['=', '\0']) {
-            return Err(refused("the name is empty or contains `=` or a NUL byte"));
+            return Err(env_error("the name is empty or contains `=` or a NUL byte"));
         }
-        let value = value(pod, node, variable, &environment).map_err(|reason| refused(&reason))?;
+        let value =
+            value(pod, node, variable, &environment).map_err(|reason| env_error(&reason))?;
         if value.contains('\0') {
-            return Err(refused("the value contains a NUL byte"));
+            return Err(env_error("the value contains a NUL byte"));
         }
-        let before = environment
+        let existing = environment
             .iter_mut()
             .find(|(name, _)| *name == variable.name);
-        match before {
-            Some(before) => before.1 = value,
+        match existing {
+            Some(existing) => existing.1 = value,
             None => environment.push((variable.name.clone(), value)),
         }
     }
@@ -43,11 +44,11 @@ fn value(
     pod: &Pod,
     node: &NodeInfo,
     variable: &EnvVar,
-    before: &Environment,
+    earlier: &Environment,
 ) -> Result<String, String> {
     let Some(source) = &variable.value_from else {
         let value = variable.value.as_deref().unwrap_or_default();
-        return Ok(expand(value, before).text);
+        return Ok(expand(value, earlier).text);
     };
     let reference = source.field_ref.as_ref();
     let reference = reference.ok_or("crustlet supports no valueFrom other than fieldRef")?;
@@ -95,7 +96,7 @@ fn field(pod: &Pod, node: &NodeInfo, reference: &ObjectFieldSelector) -> Option<
 /// A text with its variables expanded.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Expanded {
-    /// The text. References to missing variables are left in it as they are.
+    /// The text. References to missing variables stay unexpanded.
     pub(super) text: String,
     /// The first variable that is missing.
     pub(super) missing: Option<String>,
@@ -106,13 +107,13 @@ pub(super) fn expand(text: &str, environment: &Environment) -> Expanded {
     let mut out = String::with_capacity(text.len());
     let mut missing = None;
     let mut rest = text;
-    while let Some(at) = rest.find('$') {
-        out.push_str(&rest[..at]);
-        let after = &rest[at + 1..];
+    while let Some(start) = rest.find('$') {
+        out.push_str(&rest[..start]);
+        let after = &rest[start + 1..];
         let name = after.strip_prefix('(').and_then(|it| it.split_once(')'));
         if let Some((name, after)) = name {
             let known = environment.iter().find(|(known, _)| known == name);
-            let reference = &rest[at..=at + name.len() + 2];
+            let reference = &rest[start..=start + name.len() + 2];
             out.push_str(known.map_or(reference, |(_, value)| value));
             if known.is_none() {
                 missing.get_or_insert_with(|| name.to_owned());

@@ -14,7 +14,6 @@ const MIN_CFS_QUOTA_US: i64 = 1000;
 /// The smallest and the largest number of CPU shares that the kernel accepts.
 const CPU_SHARES: (i64, i64) = (2, 262_144);
 
-/// A pod's `status.qosClass`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QosClass {
     /// All containers have limits for CPU and memory, and no smaller requests.
@@ -26,7 +25,7 @@ pub(crate) enum QosClass {
 }
 
 impl QosClass {
-    /// Returns the name that Kubernetes uses.
+    /// Returns the value of `status.qosClass`.
     pub(crate) const fn as_str(self) -> &'static str {
         match self {
             Self::Guaranteed => "Guaranteed",
@@ -76,7 +75,7 @@ impl ResourceAmount {
     }
 }
 
-/// Returns the class of a pod. Quantities that can't be parsed count as missing.
+/// Returns the QoS class of a pod. Quantities that can't be parsed count as missing.
 pub(crate) fn qos_class(pod: &Pod) -> QosClass {
     let amounts = pod.containers().flat_map(|container| {
         [Resource::Cpu, Resource::Memory]
@@ -119,8 +118,8 @@ pub(super) fn container(
     })
 }
 
-/// Returns `oom_score_adj`. The kernel kills processes with a higher score first. It is higher for smaller memory
-/// requests.
+/// Returns `oom_score_adj`, as kubelet computes it. The kernel kills processes with a higher score first. The score of a
+/// burstable pod's container is the higher, the less memory the container requests.
 fn oom_score(qos_class: QosClass, request: i64, memory: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;

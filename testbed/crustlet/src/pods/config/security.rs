@@ -37,8 +37,9 @@ const READ_ONLY_PATHS: [&str; 5] = [
 
 /// Returns the security context of a pod's sandbox.
 pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
-    let none = PodSecurityContext::default();
-    let context = pod.spec.security_context.as_ref().unwrap_or(&none);
+    let default_context = PodSecurityContext::default();
+    let context = pod.spec.security_context.as_ref();
+    let context = context.unwrap_or(&default_context);
     let user = context.run_as_user;
     LinuxSandboxSecurityContext {
         namespace_options: Some(namespaces(&pod.spec)),
@@ -47,7 +48,7 @@ pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
         run_as_group: number(context.run_as_group.filter(|_| user.is_some())),
         supplemental_groups: groups(context),
         privileged: pod.containers().any(is_privileged),
-        // The pod's own profile doesn't apply to the sandbox, in which none of its programs run.
+        // The pod's own profile doesn't apply to the sandbox, because none of the pod's programs run in it.
         seccomp: Some(profile("RuntimeDefault")),
         apparmor: context
             .app_armor_profile
@@ -63,8 +64,9 @@ pub(super) fn container(
     container: &Container,
     image: &Image,
 ) -> Result<LinuxContainerSecurityContext, ConfigError> {
-    let none = PodSecurityContext::default();
-    let pod_context = pod.spec.security_context.as_ref().unwrap_or(&none);
+    let default_context = PodSecurityContext::default();
+    let pod_context = pod.spec.security_context.as_ref();
+    let pod_context = pod_context.unwrap_or(&default_context);
     let context = container.security_context.clone().unwrap_or_default();
     let configured_user = context.run_as_user.or(pod_context.run_as_user);
     let user = configured_user.or_else(|| image_user(image));
@@ -132,7 +134,7 @@ fn check_not_root(
 }
 
 fn namespaces(spec: &PodSpec) -> NamespaceOption {
-    let node_or = |is_nodes: Option<bool>, other: NamespaceMode| match is_nodes {
+    let node_or = |shares_with_node: Option<bool>, other: NamespaceMode| match shares_with_node {
         Some(true) => NamespaceMode::Node.into(),
         _ => other.into(),
     };

@@ -1,4 +1,4 @@
-//! Tests of the configurations, which are those that kubelet writes.
+//! Tests that the configurations are those that kubelet would send.
 
 use std::path::{Path, PathBuf};
 
@@ -88,7 +88,7 @@ fn a_sandbox_has_the_labels_that_identify_its_pod() {
     assert_eq!(config.linux.unwrap().cgroup_parent, "/pods");
 }
 
-/// Otherwise a pod with another pod's labels would be stopped in its place.
+/// A pod that could take another pod's labels would be stopped in place of that pod.
 #[test]
 fn a_pod_cannot_override_the_labels_that_identify_it() {
     let text = "apiVersion: v1\nkind: Pod\nmetadata: {name: web, uid: u, labels: {dev.crust.crustlet: x, \
@@ -184,14 +184,15 @@ fn a_sandbox_is_privileged_with_any_privileged_container() {
             .security_context
             .unwrap()
     };
-    let alone = security(&spec(
+    let without_user = security(&spec(
         "securityContext: {runAsGroup: 6, sysctls: [{name: a, value: b}]},",
     ));
-    assert!(alone.privileged);
-    assert_eq!((alone.run_as_user, alone.run_as_group), (None, None));
-    assert_eq!(alone.seccomp.unwrap().profile_type, 0);
-    let both = security(&spec("securityContext: {runAsGroup: 6, runAsUser: 5},"));
-    assert_eq!(both.run_as_group, Some(Int64Value { value: 6 }));
+    assert!(without_user.privileged);
+    let ids = (without_user.run_as_user, without_user.run_as_group);
+    assert_eq!(ids, (None, None), "the CRI refuses a group without a user");
+    assert_eq!(without_user.seccomp.unwrap().profile_type, 0);
+    let with_user = security(&spec("securityContext: {runAsGroup: 6, runAsUser: 5},"));
+    assert_eq!(with_user.run_as_group, Some(Int64Value { value: 6 }));
 }
 
 #[test]
@@ -220,7 +221,7 @@ fn run_as_non_root_refuses_a_user_that_may_be_root() {
 }
 
 #[test]
-fn known_variables_are_expanded() {
+fn earlier_variables_are_expanded() {
     let config = container_config(
         "",
         "env: [{name: A, value: a}, {name: B, value: $(A)-$$(A)-$(C)}, {name: C, value: c}, {name: A, value: z}, \
@@ -254,7 +255,7 @@ fn known_variables_are_expanded() {
 }
 
 #[test]
-fn a_mount_is_read_only_if_its_source_or_the_container_says_so() {
+fn a_mount_is_read_only_if_its_source_or_its_volume_mount_is() {
     let source = |read_only| MountSource {
         host_path: "/vol".into(),
         read_only,
@@ -494,9 +495,9 @@ fn the_handler_is_that_of_the_runtime_class() {
 #[test]
 fn paths_have_to_be_utf8() {
     use std::os::unix::ffi::OsStrExt;
-    let odd = Path::new(std::ffi::OsStr::from_bytes(b"/logs\xff"));
+    let not_utf8 = Path::new(std::ffi::OsStr::from_bytes(b"/logs\xff"));
     let node = NodeInfo {
-        logs: odd.to_owned(),
+        logs: not_utf8.to_owned(),
         ..node()
     };
     let pod = pod("{containers: [{name: app, image: i}]}");

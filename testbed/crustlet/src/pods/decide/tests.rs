@@ -1,4 +1,4 @@
-//! Tests of the decisions, which are those that kubelet makes.
+//! Tests that the decisions are those that kubelet would make.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,11 +106,11 @@ fn a_sandbox_comes_first_and_volumes_before_it() {
 fn volumes_are_mounted_between_sandbox_and_containers() {
     let pod = pod(APP);
     let sandboxes = observed_pod([sandbox(1, true), sandbox(0, false)], []);
-    let of = |ids: &[&str]| ids.iter().map(|&it| it.to_owned()).collect::<BTreeSet<_>>();
+    let set = |ids: &[&str]| ids.iter().map(|&id| id.to_owned()).collect::<BTreeSet<_>>();
     for (published, expected) in [
-        (of(&[]), "publish to s1"),
-        (of(&["s0"]), "publish to s1"),
-        (of(&["s0", "s1"]), "start app-0 in s1, then 0"),
+        (set(&[]), "publish to s1"),
+        (set(&["s0"]), "publish to s1"),
+        (set(&["s0", "s1"]), "start app-0 in s1, then 0"),
     ] {
         let goal = PodGoal::Run {
             pod: &pod,
@@ -137,7 +137,7 @@ fn containers_are_started_one_after_another_and_none_twice() {
             ],
             "idle",
         ),
-        // crustlet stopped between creating and starting it.
+        // crustlet stopped between creating and starting the container.
         (vec![container("app", 0, RunState::Created)], "remove app-0"),
         (
             vec![container("app", 3, RunState::Unknown)],
@@ -159,7 +159,7 @@ fn containers_are_started_one_after_another_and_none_twice() {
 }
 
 #[test]
-fn init_containers_run_one_after_another_before_the_rest() {
+fn init_containers_run_one_after_another_before_app_containers() {
     let done = |name| container(name, 0, exited(0));
     let cases = [
         (vec![], "start one-0 in s0, then 0"),
@@ -174,7 +174,7 @@ fn init_containers_run_one_after_another_before_the_rest() {
             "remove two-0",
         ),
         (vec![done("one"), done("two")], "start app-0 in s0, then 0"),
-        // Once the app exists, the init containers have succeeded, even if they were removed since.
+        // Once an app container exists, the init containers have succeeded, even if they were removed since.
         (
             vec![container("app", 0, exited(1))],
             "start app-1 in s0, then 10",
@@ -184,7 +184,7 @@ fn init_containers_run_one_after_another_before_the_rest() {
         let observed = observed_pod([sandbox(0, true)], containers);
         assert_eq!(run(INIT, Some(&observed)), expected, "{observed:?}");
     }
-    // In a new sandbox they run again.
+    // The init containers run again in a new sandbox.
     let earlier = [done("one"), done("two"), container("app", 0, exited(137))];
     let replaced = observed_pod([sandbox(1, true), sandbox(0, false)], earlier);
     assert_eq!(run(INIT, Some(&replaced)), "start one-1 in s1, then 10");
@@ -193,7 +193,7 @@ fn init_containers_run_one_after_another_before_the_rest() {
     assert_eq!(
         run(&never, Some(&failed)),
         "stop [] [s0] in 5",
-        "it failed for good"
+        "the init container isn't started again"
     );
 }
 
@@ -203,7 +203,7 @@ fn the_restart_policy_decides_whether_an_ended_container_is_started_again() {
         ("Always", 0, "start app-1 in s0, then 10"),
         ("Always", 1, "start app-1 in s0, then 10"),
         ("OnFailure", 1, "start app-1 in s0, then 10"),
-        // When all containers have ended for good, the sandbox is stopped.
+        // When all containers have ended and none is started again, the sandbox is stopped.
         ("OnFailure", 0, "stop [] [s0] in 5"),
         ("Never", 0, "stop [] [s0] in 5"),
         ("Never", 1, "stop [] [s0] in 5"),
@@ -245,7 +245,7 @@ fn a_crash_doubles_the_backoff_and_a_long_run_resets_it() {
 }
 
 #[test]
-fn a_clock_that_was_set_back_makes_no_backoff_longer() {
+fn a_clock_that_was_set_back_does_not_extend_the_backoff() {
     let crashed = container("app", 1, exited(1)).backing_off(10);
     let observed = observed_pod([sandbox(0, true)], [crashed]);
     let decision = run_at(at(50), APP, Some(&observed), &RetryDelays::default());
@@ -253,7 +253,7 @@ fn a_clock_that_was_set_back_makes_no_backoff_longer() {
 }
 
 #[test]
-fn a_dead_sandbox_is_replaced_after_all_in_it_stopped() {
+fn a_dead_sandbox_is_replaced_after_its_containers_have_stopped() {
     let dead = [sandbox(0, false)];
     let alive = observed_pod(dead.clone(), [container("app", 0, running())]);
     assert_eq!(run(APP, Some(&alive)), "stop [app-0] [s0] in 5");
@@ -272,8 +272,8 @@ fn a_dead_sandbox_is_replaced_after_all_in_it_stopped() {
     let NextAction::Step(PodStep::RunSandbox(step)) = step else {
         panic!("{step:?}");
     };
-    assert_eq!(step.started, Some(at(1)), "the pod is as old as its first");
-    // None of its containers will be started again.
+    assert_eq!(step.started, Some(at(1)), "when the first one was created");
+    // No container will be started again, so no sandbox is needed.
     let never = with_policy(APP, "Never");
     assert_eq!(run(&never, Some(&stopped)), "idle");
     let partly_run = observed_pod(dead, [container("app", 0, exited(0))]);
@@ -296,36 +296,33 @@ fn a_sandbox_that_ends_at_once_is_replaced_with_a_delay() {
     let two = observed_pod([sandbox(1, false), sandbox(0, false)], []);
     assert_eq!(decide(3, &two), "remove s0");
     let second = observed_pod([sandbox(1, false)], []);
-    assert_eq!(
-        decide(3, &second),
-        "wait 1",
-        "it was made in the second second"
-    );
+    assert_eq!(decide(3, &second), "wait 1", "it was created at second 2");
     assert_eq!(decide(4, &second), "sandbox 2 after [s1]");
-    let back = "sandbox 2 after [s1]";
-    assert_eq!(decide(1, &second), back, "the clock was put back");
+    let expected = "sandbox 2 after [s1]";
+    assert_eq!(decide(1, &second), expected, "the clock was set back");
 }
 
 #[test]
-fn two_ready_sandboxes_are_both_stopped() {
+fn all_sandboxes_are_stopped_unless_only_the_newest_is_in_use() {
     let two = observed_pod([sandbox(1, true), sandbox(0, true)], []);
     assert_eq!(run(APP, Some(&two)), "stop [] [s1 s0] in 5");
-    let elsewhere = observed_pod(
+    let in_older_sandbox = observed_pod(
         [sandbox(1, true), sandbox(0, false)],
         [container("app", 0, running())],
     );
-    assert_eq!(run(APP, Some(&elsewhere)), "stop [app-0] [s1 s0] in 5");
+    let expected = "stop [app-0] [s1 s0] in 5";
+    assert_eq!(run(APP, Some(&in_older_sandbox)), expected);
 }
 
 #[test]
 fn the_newest_ended_container_of_each_name_is_kept() {
-    let runs = container("app", 3, running()).in_sandbox(1);
+    let newest = container("app", 3, running()).in_sandbox(1);
     let cases = [
         // The log of the previous container may be asked for.
-        (vec![runs.clone(), container("app", 2, exited(1))], "idle"),
+        (vec![newest.clone(), container("app", 2, exited(1))], "idle"),
         (
             vec![
-                runs.clone(),
+                newest.clone(),
                 container("app", 2, exited(1)),
                 container("app", 1, exited(1)),
             ],
@@ -340,7 +337,7 @@ fn the_newest_ended_container_of_each_name_is_kept() {
             ],
             "remove app-1",
         ),
-        (vec![runs], "remove s0"),
+        (vec![newest], "remove s0"),
     ];
     for (containers, expected) in cases {
         let observed = observed_pod([sandbox(1, true), sandbox(0, false)], containers);
@@ -350,23 +347,23 @@ fn the_newest_ended_container_of_each_name_is_kept() {
 
 #[test]
 fn a_failed_step_is_delayed_while_other_steps_go_on() {
-    let of =
+    let delay =
         |subject, seconds| RetryDelays(BTreeMap::from([(subject, Duration::from_secs(seconds))]));
-    let app = of(StepSubject::Container("app".to_owned()), 7);
+    let app_delay = delay(StepSubject::Container("app".to_owned()), 7);
     let empty = observed_pod([sandbox(0, true)], []);
     let expected = "start other-0 in s0, then 0";
-    assert_eq!(run_at(now(), TWO, Some(&empty), &app), expected);
+    assert_eq!(run_at(now(), TWO, Some(&empty), &app_delay), expected);
     let other = observed_pod([sandbox(0, true)], [container("other", 0, running())]);
-    assert_eq!(run_at(now(), TWO, Some(&other), &app), "wait 7");
+    assert_eq!(run_at(now(), TWO, Some(&other), &app_delay), "wait 7");
     let crashed = container("other", 0, exited(1)).backing_off(5);
-    let both = observed_pod([sandbox(0, true)], [crashed]);
+    let both_wait = observed_pod([sandbox(0, true)], [crashed]);
     assert_eq!(
-        run_at(now(), TWO, Some(&both), &app),
+        run_at(now(), TWO, Some(&both_wait), &app_delay),
         "wait 4",
-        "the shorter"
+        "the shorter of the two delays"
     );
     assert_eq!(
-        run_at(now(), APP, None, &of(StepSubject::Sandbox, 1)),
+        run_at(now(), APP, None, &delay(StepSubject::Sandbox, 1)),
         "wait 1"
     );
     let old = observed_pod(
@@ -379,7 +376,7 @@ fn a_failed_step_is_delayed_while_other_steps_go_on() {
         ],
     );
     assert_eq!(
-        run_at(now(), APP, Some(&old), &of(StepSubject::End, 3)),
+        run_at(now(), APP, Some(&old), &delay(StepSubject::End, 3)),
         "wait 3"
     );
 }
