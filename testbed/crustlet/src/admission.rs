@@ -1,7 +1,7 @@
 //! Decides by a policy which volumes of a pod are deferred (KEP-2857, "Setting `DeferFSMount` in `PodSpec`").
 //!
 //! The KEP leaves the decision to a webhook or a scheduler plugin that knows the triples of storage class, runtime
-//! class and supported post-mount configuration. Here the triples are the rules of a file.
+//! class and supported post-mount configuration. In crustlet, the triples are the rules of a policy file.
 
 mod policy;
 mod post_mount;
@@ -47,7 +47,7 @@ impl fmt::Display for VolumeDecision {
 pub(crate) enum DeferralDecision {
     /// The volume is deferred.
     Deferred(DeferredBy),
-    /// The volume stays as it is in the manifest.
+    /// The volume isn't deferred, and its manifest isn't changed.
     NotDeferred(NotDeferredReason),
 }
 
@@ -90,7 +90,7 @@ pub(crate) enum NotDeferredReason {
     /// The volume is of another kind, such as an `emptyDir` or a Secret.
     #[error("the volume is neither a claim nor a CSI volume")]
     NotCsiOrClaim,
-    /// The pod has been started, after which the field can't be set (KEP-2857, "`DeferFSMount` field in Pod Spec").
+    /// The field can't be set after the pod has been started (KEP-2857, "`DeferFSMount` field in Pod Spec").
     #[error("the pod has been started already")]
     Started,
     /// The pod uses the node's default runtime handler, to which no rule applies.
@@ -118,7 +118,7 @@ pub(crate) enum NotDeferredReason {
     /// The rule doesn't have all post-mount steps that the pod needs (KEP-2857, stories 2 and 3).
     #[error(
         "the pod needs {}, which the rule for {storage} with runtime class {runtime_class} doesn't have in postMount",
-        post_mount::sentence(missing)
+        post_mount::join_steps(missing)
     )]
     Unsupported {
         storage: StorageSelector,

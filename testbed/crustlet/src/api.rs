@@ -37,7 +37,7 @@ use crate::sources::{self, ApplyOutcome, CurrentState, ManifestDirectories, Writ
 pub(crate) enum AgentQuery {
     /// Returns the documents of the selected objects.
     List(ObjectSelector, oneshot::Sender<Vec<String>>),
-    /// Returns a container of a pod. An empty name stands for the pod's first container.
+    /// Returns a container of a pod. An empty name selects the pod's first container.
     Container(
         Name,
         String,
@@ -47,14 +47,14 @@ pub(crate) enum AgentQuery {
     DeferredVolumes(oneshot::Sender<BTreeMap<Name, BTreeSet<String>>>),
     /// Deletes a provisioned `PersistentVolume`. Returns false if the volume wasn't provisioned.
     DeleteVolume(Name, oneshot::Sender<Result<bool, String>>),
-    /// Reads the manifests again, including a file that was removed by the call.
+    /// Reads the manifests again. Contains the file that the call has removed, if any.
     Reload(Option<PathBuf>, oneshot::Sender<()>),
 }
 
 /// The selection of objects to list.
 #[derive(Debug)]
 pub(crate) struct ObjectSelector {
-    /// The kind. `None` stands for the volumes of the node, which have no manifests.
+    /// The kind. `None` selects the volumes of the node, which have no manifests.
     pub(crate) kind: Option<Kind>,
     /// The namespace. Empty selects all.
     pub(crate) namespace: String,
@@ -62,7 +62,7 @@ pub(crate) struct ObjectSelector {
     pub(crate) name: String,
 }
 
-/// The newest container of a pod with a name.
+/// The newest instance of a pod's container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerInstance {
     /// The ID in the container runtime.
@@ -70,7 +70,7 @@ pub(crate) struct ContainerInstance {
     pub(crate) is_running: bool,
     /// The path of its log.
     pub(crate) log: PathBuf,
-    /// The path of the log of the container before it, if that has ended.
+    /// The path of the previous instance's log, if that instance has ended.
     pub(crate) previous_log: Option<PathBuf>,
 }
 
@@ -220,7 +220,7 @@ impl Node for Api {
         request: Request<EventsRequest>,
     ) -> Result<Response<Self::EventsStream>, Status> {
         let request = request.into_inner();
-        let (past, mut coming) = self.events.watch();
+        let (past_events, mut new_events) = self.events.watch();
         let (sender, receiver) = mpsc::channel(64);
         tokio::spawn(async move {
             let is_selected = |event: &events::Event| {
@@ -237,7 +237,7 @@ impl Node for Api {
                     && matches(&request.namespace, namespace)
                     && matches(&request.name, name)
             };
-            for event in past.iter().filter(|event| is_selected(event)) {
+            for event in past_events.iter().filter(|event| is_selected(event)) {
                 if sender.send(Ok(to_proto(event))).await.is_err() {
                     return;
                 }
@@ -247,7 +247,7 @@ impl Node for Api {
             }
             loop {
                 let next = tokio::select! {
-                    next = coming.recv() => next,
+                    next = new_events.recv() => next,
                     () = sender.closed() => return,
                 };
                 let answer = match next {
@@ -318,7 +318,7 @@ impl Node for Api {
                 "force ends a pod at once, but grace_period_seconds is more than 0",
             ));
         }
-        // A pod has to end first, and so have the pods that use a claim. The agent removes the manifest afterwards.
+        // A pod has to end first, and so do the pods that use a claim. The agent removes the manifest afterwards.
         let has_to_end = matches!(kind, Kind::Pod | Kind::PersistentVolumeClaim);
         if has_to_end {
             let grace = if is_forced { Some(0) } else { grace };
@@ -340,8 +340,9 @@ impl Node for Api {
                 );
             let removed = removed.await;
             // A provisioned volume need not have a manifest, but may have one.
-            let is_none = matches!(&removed, Err(status) if status.code() == Code::NotFound);
-            if kind == Kind::PersistentVolume && (is_none || removed.is_ok()) {
+            let has_no_manifest =
+                matches!(&removed, Err(status) if status.code() == Code::NotFound);
+            if kind == Kind::PersistentVolume && (has_no_manifest || removed.is_ok()) {
                 let query = self.query_agent(|answer| AgentQuery::DeleteVolume(name, answer));
                 let is_provisioned = query.await?;
                 if is_provisioned
@@ -395,13 +396,13 @@ impl Node for Api {
         let request = request.into_inner();
         let pod = parse_name(Kind::Pod, request.namespace, request.pod)?;
         let container = self.container(&pod, &request.container).await?;
-        let run = container.id.clone();
+        let id = container.id.clone();
         let log = if request.previous {
-            let none = || {
+            let no_previous_run = || {
                 let message = format!("Pod {pod}: the container has no previous run");
                 error_status(Code::NotFound, "NOT_FOUND", &message)
             };
-            container.previous_log.ok_or_else(none)?
+            container.previous_log.ok_or_else(no_previous_run)?
         } else {
             container.log
         };
@@ -409,18 +410,18 @@ impl Node for Api {
         let is_running = move || {
             let (answer, answered) = oneshot::channel();
             let query = agent.send(AgentQuery::Container(pod.clone(), name.clone(), answer));
-            let run = run.clone();
+            let id = id.clone();
             async move {
-                let found = answered.await;
-                let same = |it: ContainerInstance| it.id == run && it.is_running;
-                query.is_ok() && found.is_ok_and(|found| found.is_ok_and(same))
+                let latest = answered.await;
+                let is_running = |it: ContainerInstance| it.id == id && it.is_running;
+                query.is_ok() && latest.is_ok_and(|latest| latest.is_ok_and(is_running))
             }
         };
         let follow = request.follow && !request.previous;
         let lines = logs::read(log, follow.then_some(is_running));
         let lines = lines.map(|text| {
-            let failed = |message: String| error_status(Code::Internal, "LOG", &message);
-            text.map(|text| LogsResponse { text }).map_err(failed)
+            let log_error = |message: String| error_status(Code::Internal, "LOG", &message);
+            text.map(|text| LogsResponse { text }).map_err(log_error)
         });
         Ok(Response::new(Box::pin(lines)))
     }
@@ -450,11 +451,10 @@ fn to_proto(event: &events::Event) -> Event {
         events::EventType::Normal => Type::Normal,
         events::EventType::Warning => Type::Warning,
     };
-    let milliseconds = |at: SystemTime| {
-        let since = at
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+    let milliseconds = |time: SystemTime| {
+        let since_epoch = time.duration_since(SystemTime::UNIX_EPOCH);
+        let since_epoch = since_epoch.unwrap_or_default();
+        i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX)
     };
     Event {
         r#type: kind.into(),

@@ -8,6 +8,7 @@
 //! | `print`, `table`, `age` | objects as kubectl prints them |
 //! | `resource`, `selection` | resource types, and the objects that the arguments select |
 //! | `io` | manifests, standard output, standard error |
+
 mod admit;
 mod age;
 mod args;
@@ -74,9 +75,9 @@ pub(crate) fn run_agent_command(command: AgentCommand, socket: &Path) -> ExitCod
     }
 }
 
-/// Returns a runtime with a thread for the connection. The main thread blocks while the reader of the output, such as
-/// a pager or a terminal (Ctrl-S), doesn't read. Meanwhile the thread answers HTTP/2 pings: the agent closes
-/// connections that don't.
+/// Creates a runtime with a thread for the connection. The main thread blocks while the reader of the output, such as a
+/// pager or a terminal (Ctrl-S), doesn't read. Meanwhile the other thread answers HTTP/2 pings, because the agent closes
+/// connections without an answer.
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)
@@ -118,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    /// Longer than an acknowledgement takes.
+    /// The longest wait for an acknowledgement.
     const ACK_TIMEOUT: Duration = Duration::from_secs(20);
 
     /// Types and flags of HTTP/2 frames (RFC 9113, section 6).

@@ -15,7 +15,7 @@ use tonic::{Code, Response, Status};
 
 use listing::StatusCache;
 
-/// The timeout of a call, which is the default of kubelet's `--runtime-request-timeout`.
+/// The timeout of a call. It is the default of kubelet's `--runtime-request-timeout`.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The timeout of calls that can take longer: images are pulled, and a sandbox's hooks mount volumes.
@@ -24,7 +24,7 @@ const LONG_CALL_TIMEOUT: Duration = Duration::from_secs(240);
 /// The largest response, in bytes, as in kubelet's client. Lists of containers and the output of commands can be long.
 const MAX_RESPONSE_SIZE: usize = 16 << 20;
 
-/// A call to the container runtime failed.
+/// The error of a call to the container runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{call} ({}): {code:?}: {message}{}", socket.display(), hint(*code))]
 pub(crate) struct CriError {
@@ -32,7 +32,6 @@ pub(crate) struct CriError {
     pub(crate) call: &'static str,
     pub(crate) socket: PathBuf,
     pub(crate) code: Code,
-    /// The runtime's message.
     pub(crate) message: String,
 }
 
@@ -48,24 +47,24 @@ const fn hint(code: Code) -> &'static str {
     }
 }
 
-/// The client of a container runtime. It connects with the first call, and again after the runtime was restarted.
+/// The client of a container runtime. It connects with the first call, and reconnects after the runtime was restarted.
 /// Clones share the connection.
 #[derive(Debug, Clone)]
 pub(crate) struct Cri {
     socket: PathBuf,
-    /// The owner's label of the pods that are listed.
+    /// The value of the owner's label. Only pods with this value are listed.
     owner: String,
     channel: Result<Channel, CallFailure>,
     cache: Arc<Mutex<StatusCache>>,
 }
 
 impl Cri {
-    /// Returns the client of the runtime on a socket. It only sees pods with the owner's label. Must be called in the
-    /// context of a tokio runtime.
+    /// Creates the client of the runtime on a socket. It lists only the pods with the owner's label. Must be called in
+    /// the context of a tokio runtime.
     pub(crate) fn new(socket: &Path, owner: &str) -> Self {
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
         let channel = endpoint.map(|endpoint| endpoint.connect_lazy());
-        // An invalid path fails with the first call, like one on which nothing listens.
+        // An invalid path fails with the first call, like a path without a listener.
         let channel =
             channel.map_err(|error| CallFailure::Unreachable(crust_state::error_message(&error)));
         Self {
@@ -122,21 +121,21 @@ impl Cri {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let failed = |failure: CallFailure| CriError {
+        let cri_error = |failure: CallFailure| CriError {
             call,
             socket: self.socket.clone(),
             code: failure.code(),
             message: failure.message().into_owned(),
         };
-        let channel = self.channel.clone().map_err(failed)?;
+        let channel = self.channel.clone().map_err(cri_error)?;
         let result = match timeout {
             None => send(channel).await,
             Some(timeout) => {
                 let result = tokio::time::timeout(timeout, send(channel)).await;
-                result.map_err(|_| failed(CallFailure::TimedOut(timeout)))?
+                result.map_err(|_| cri_error(CallFailure::TimedOut(timeout)))?
             }
         };
-        let response = result.map_err(|status| failed(CallFailure::from_status(&status)))?;
+        let response = result.map_err(|status| cri_error(CallFailure::from_status(&status)))?;
         Ok(response.into_inner())
     }
 }

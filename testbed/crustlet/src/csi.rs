@@ -20,7 +20,7 @@ pub(crate) use request::{
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Capabilities<R = Rpc>(Vec<R>);
 
-/// The capabilities of a driver's controller service; empty if it has none.
+/// The capabilities of a driver's controller service. Empty if the driver has no such service.
 pub(crate) type ControllerCapabilities = Capabilities<ControllerRpc>;
 
 /// The capabilities of both services of a driver.
@@ -47,8 +47,8 @@ impl<R> Default for Capabilities<R> {
 impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
     fn from_iter<T: IntoIterator<Item = R>>(capabilities: T) -> Self {
         let mut capabilities: Vec<R> = capabilities.into_iter().collect();
-        capabilities.sort_by_key(|it| (*it).into());
-        capabilities.dedup_by_key(|it| (*it).into());
+        capabilities.sort_by_key(|capability| (*capability).into());
+        capabilities.dedup_by_key(|capability| (*capability).into());
         Self(capabilities)
     }
 }

@@ -8,13 +8,14 @@ use tokio::sync::broadcast;
 
 use crate::objects::{Kind, Name, Pod};
 
-/// How many events are kept. Each is small.
+/// The maximum number of recorded events. Each is small. The oldest event is dropped for a new one.
 const MAX_EVENTS: usize = 4096;
 
-/// How many events a watcher may lag behind. One that lags further is told that it has missed some.
+/// The number of events that a watcher may lag behind. A watcher that lags further gets an error with the number of
+/// events that it has missed.
 const WATCHER_CAPACITY: usize = 1024;
 
-/// How long a repeated event is counted as the same event.
+/// The time within which a repeated event is counted as the same event.
 const DEDUPLICATION_WINDOW: Duration = Duration::from_secs(600);
 
 /// The object that an event is about.
@@ -22,7 +23,7 @@ const DEDUPLICATION_WINDOW: Duration = Duration::from_secs(600);
 pub(crate) struct Regarding {
     pub(crate) kind: Kind,
     pub(crate) name: Name,
-    /// The UID of a pod; empty for other objects.
+    /// The UID of a pod. Empty for other objects.
     pub(crate) uid: String,
 }
 
@@ -61,7 +62,7 @@ pub(crate) enum EventType {
 pub(crate) struct Event {
     pub(crate) regarding: Regarding,
     pub(crate) kind: EventType,
-    /// One word. The same as kubelet's, if kubelet has such an event.
+    /// One word. It is the same as kubelet's if kubelet has such an event.
     pub(crate) reason: &'static str,
     /// One sentence.
     pub(crate) message: String,
@@ -76,7 +77,7 @@ pub(crate) struct Events(Arc<Recorder>);
 
 #[derive(Debug)]
 struct Recorder {
-    /// In the order in which they were last seen.
+    /// The events in the order in which they last occurred.
     events: Mutex<VecDeque<Event>>,
     watchers: broadcast::Sender<Event>,
 }
@@ -125,10 +126,10 @@ impl Events {
                 && event.message == message
                 && now
                     .duration_since(event.last_seen)
-                    .is_ok_and(|it| it < DEDUPLICATION_WINDOW)
+                    .is_ok_and(|age| age < DEDUPLICATION_WINDOW)
         };
         let repeated = events.iter().position(is_same);
-        let event = match repeated.and_then(|at| events.remove(at)) {
+        let event = match repeated.and_then(|index| events.remove(index)) {
             Some(event) => Event {
                 last_seen: now,
                 count: event.count.saturating_add(1),
@@ -148,12 +149,12 @@ impl Events {
             events.pop_front();
         }
         events.push_back(event.clone());
-        // Sent under the lock: each watcher gets all events once, in their order. Sending fails if there are no
-        // watchers.
+        // The event is sent under the lock, so that each watcher gets all events once and in order. Sending fails if
+        // there are no watchers.
         let _ = self.0.watchers.send(event);
     }
 
-    /// Returns the recorded events, the latest last, and a receiver of the later ones.
+    /// Returns the recorded events, the latest last, and a receiver of later events.
     pub(crate) fn watch(&self) -> (Vec<Event>, broadcast::Receiver<Event>) {
         let events = self.0.events.lock().unwrap_or_else(PoisonError::into_inner);
         (

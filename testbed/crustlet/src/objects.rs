@@ -22,19 +22,18 @@ use manifest::{Manifest, Object};
 pub(crate) use name::{Kind, Name};
 pub(crate) use pod::{Pod, set_deferred};
 
-/// A storage class.
+/// A storage class, with the additional field of KEP-2857's earlier draft.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct StorageClass {
     pub(crate) object: StorageClassObject,
-    /// `allowRuntimeAssistedMount` (KEP-2857's earlier draft).
     pub(crate) allow_runtime_assisted_mount: bool,
 }
 
-/// A runtime class.
+/// A runtime class, with the additional field of KEP-2857's earlier draft.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct RuntimeClass {
     pub(crate) object: RuntimeClassObject,
-    /// `fsMgmtSocket` (KEP-2857's earlier draft): the socket of the runtime handler.
+    /// `fsMgmtSocket`: the socket of the runtime handler's storage interface.
     pub(crate) fs_mgmt_socket: Option<PathBuf>,
 }
 
@@ -73,13 +72,17 @@ impl Objects {
         self.documents
             .insert((kind, name.clone()), Arc::new(document));
         match object {
-            Object::Pod(it) => drop(self.pods.insert(name, Arc::from(it))),
-            Object::Claim(it) => drop(self.claims.insert(name, Arc::from(it))),
-            Object::Volume(it) => drop(self.volumes.insert(name.name, Arc::from(it))),
-            Object::StorageClass(it) => drop(self.storage_classes.insert(name.name, Arc::new(it))),
-            Object::RuntimeClass(it) => drop(self.runtime_classes.insert(name.name, Arc::new(it))),
-            Object::Driver(it) => drop(self.drivers.insert(name.name, Arc::new(it))),
-            Object::Secret(it) => drop(self.secrets.insert(name, Arc::new(it))),
+            Object::Pod(pod) => drop(self.pods.insert(name, Arc::from(pod))),
+            Object::Claim(claim) => drop(self.claims.insert(name, Arc::from(claim))),
+            Object::Volume(volume) => drop(self.volumes.insert(name.name, Arc::from(volume))),
+            Object::StorageClass(class) => {
+                drop(self.storage_classes.insert(name.name, Arc::new(class)));
+            }
+            Object::RuntimeClass(class) => {
+                drop(self.runtime_classes.insert(name.name, Arc::new(class)));
+            }
+            Object::Driver(driver) => drop(self.drivers.insert(name.name, Arc::new(driver))),
+            Object::Secret(secret) => drop(self.secrets.insert(name, Arc::new(secret))),
         }
     }
 }

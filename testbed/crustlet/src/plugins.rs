@@ -37,21 +37,22 @@ struct Inner {
     metrics: Arc<Metrics>,
 }
 
-/// How often each driver has been registered or unregistered.
+/// The number of times that each driver has been registered or unregistered.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DriverChanges(BTreeMap<String, u64>);
 
 impl DriverChanges {
     /// Returns the names of the drivers that have changed since an earlier state.
-    pub(crate) fn since(&self, before: &Self) -> BTreeSet<String> {
+    pub(crate) fn since(&self, earlier: &Self) -> BTreeSet<String> {
         let counts = self.0.iter();
-        let changed = counts.filter(|(name, count)| before.0.get(*name) != Some(count));
+        let changed = counts.filter(|(name, count)| earlier.0.get(*name) != Some(count));
         changed.map(|(name, _)| name.clone()).collect()
     }
 }
 
 impl Drivers {
-    /// Returns the drivers of the command line, by name and socket. They are always registered.
+    /// Creates the registered drivers with those of the command line, given by name and socket. The latter are always
+    /// registered.
     pub(crate) fn new(given: &[(String, PathBuf)], metrics: Arc<Metrics>) -> Self {
         let driver = |(name, socket): &(String, PathBuf)| {
             let driver = Driver::new(name, socket, Arc::clone(&metrics));
@@ -105,7 +106,7 @@ impl Drivers {
 
     fn notify(&self, name: &str) {
         let changes = &self.0.changes;
-        changes.send_modify(|it| *it.0.entry(name.to_owned()).or_default() += 1);
+        changes.send_modify(|counts| *counts.0.entry(name.to_owned()).or_default() += 1);
     }
 
     fn with_names<T>(&self, function: impl FnOnce(&mut DriverNames) -> T) -> T {

@@ -1,4 +1,4 @@
-//! The root directory. One crustlet uses it at a time, and never a kubelet.
+//! The root directory. Only one crustlet can use it at a time, and it must not be a kubelet's.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -25,7 +25,7 @@ const KUBELET_ENTRIES: [&str; 4] = [
     "config.yaml",
 ];
 
-/// The root directory can't be used.
+/// The reason why the root directory can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RootError {
     #[error(
@@ -44,7 +44,10 @@ pub(crate) enum RootError {
     )]
     UnknownOwner(PathBuf),
     /// Another crustlet holds the lock.
-    #[error("--root-dir {}: another crustlet is using the directory", .0.display())]
+    #[error(
+        "--root-dir {}: another crustlet is using the directory; hint: stop it, or use another directory",
+        .0.display()
+    )]
     InUse(PathBuf),
     /// A user other than root could replace the directory or one above it.
     #[error("--root-dir: {0}")]
@@ -84,23 +87,23 @@ pub(crate) struct Root {
 impl Root {
     /// Creates the directory if it doesn't exist, and locks it.
     pub(crate) fn acquire(root: &Path) -> Result<Self, RootError> {
-        refuse_foreign(root)?;
+        refuse_foreign_directory(root)?;
         super::operations::create_directory(root).map_err(|error| RootError::Call {
             call: "mkdir",
             path: root.to_owned(),
             source: io::Error::other(error),
         })?;
         // The kernel's mount table has paths without symbolic links and without `..`.
-        let path = fs::canonicalize(root).map_err(failed("realpath", root))?;
+        let path = fs::canonicalize(root).map_err(call_error("realpath", root))?;
         Directory::open(&path)?;
         let lock = path.join(LOCK);
         let mut options = File::options();
         options.create(true).append(true).read(true);
-        let file = options.open(&lock).map_err(failed("open", &lock))?;
+        let file = options.open(&lock).map_err(call_error("open", &lock))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(RootError::InUse(path)),
-            Err(errno) => return Err(failed("flock", &lock)(errno.into())),
+            Err(errno) => return Err(call_error("flock", &lock)(errno.into())),
         }
         let id = load_id(&file, &lock, &path)?;
         Ok(Self {
@@ -122,15 +125,15 @@ impl Root {
     }
 }
 
-fn failed(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootError {
+fn call_error(call: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RootError {
     let path = path.to_owned();
     move |source| RootError::Call { call, path, source }
 }
 
 /// Refuses a directory without a lock file that a kubelet uses, or that contains pods, volumes or claims.
-fn refuse_foreign(root: &Path) -> Result<(), RootError> {
+fn refuse_foreign_directory(root: &Path) -> Result<(), RootError> {
     let lock = root.join(LOCK);
-    if lock.try_exists().map_err(failed("stat", &lock))? {
+    if lock.try_exists().map_err(call_error("stat", &lock))? {
         return Ok(());
     }
     let exists = |entry: &&str| root.join(entry).exists();
@@ -153,10 +156,11 @@ fn has_state(root: &Path) -> bool {
     STATE_DIRS.iter().any(|directory| has_any(directory))
 }
 
-/// Returns the ID in the lock file. An empty file gets a new one, unless there is state already: pods with another ID
-/// would not be recognised, and their volumes would be cleaned up.
+/// Returns the ID in the lock file. An empty file gets a new ID, unless the directory already contains state: pods that
+/// are labelled with another ID would not be recognised, and their volumes would be cleaned up.
 fn load_id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootError> {
-    let read = bounded::read_open(file, bounded::MAX_KERNEL_VALUE).map_err(failed("read", lock))?;
+    let read =
+        bounded::read_open(file, bounded::MAX_KERNEL_VALUE).map_err(call_error("read", lock))?;
     let stored = String::from_utf8_lossy(&read).trim().to_owned();
     if is_uid(&stored) {
         return Ok(stored);
@@ -166,10 +170,10 @@ fn load_id(mut file: &File, lock: &Path, root: &Path) -> Result<String, RootErro
         return Err(RootError::InvalidId { path, id: stored });
     }
     let id = new_uid()?;
-    writeln!(file, "{id}").map_err(failed("write", lock))?;
-    file.sync_all().map_err(failed("fsync", lock))?;
-    let directory = File::open(root).map_err(failed("open", root))?;
-    directory.sync_all().map_err(failed("fsync", root))?;
+    writeln!(file, "{id}").map_err(call_error("write", lock))?;
+    file.sync_all().map_err(call_error("fsync", lock))?;
+    let directory = File::open(root).map_err(call_error("open", root))?;
+    directory.sync_all().map_err(call_error("fsync", root))?;
     Ok(id)
 }
 
@@ -187,8 +191,8 @@ mod tests {
         fs::create_dir_all(root.join("pods/uid")).unwrap();
         let id = first.id().to_owned();
         drop(first);
-        let again = Root::acquire(&root).expect("its own pods");
-        assert_eq!(again.id(), id, "the ID is kept");
+        let reacquired = Root::acquire(&root).expect("the pods are crustlet's own");
+        assert_eq!(reacquired.id(), id, "the ID is kept");
         let other = Root::acquire(&dir.path().join("other")).unwrap();
         assert_ne!(other.id(), id);
     }
@@ -243,10 +247,10 @@ mod tests {
     fn a_kubelets_directory_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir_all(dir.path().join("pods/uid")).unwrap();
-        let others = Root::acquire(dir.path()).unwrap_err();
-        assert!(matches!(others, RootError::UnknownOwner(_)), "{others}");
+        let error = Root::acquire(dir.path()).unwrap_err();
+        assert!(matches!(error, RootError::UnknownOwner(_)), "{error}");
         fs::write(dir.path().join("cpu_manager_state"), "{}").unwrap();
-        let kubelets = Root::acquire(dir.path()).unwrap_err();
-        assert!(kubelets.to_string().contains("cpu_manager_state"));
+        let error = Root::acquire(dir.path()).unwrap_err();
+        assert!(error.to_string().contains("cpu_manager_state"), "{error}");
     }
 }

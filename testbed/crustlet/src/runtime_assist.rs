@@ -56,7 +56,7 @@ impl RuntimeError {
 }
 
 impl RuntimeStorage {
-    /// Returns the interface at a socket, which needn't exist yet.
+    /// Creates the client of the interface at a socket. The socket needn't exist yet.
     pub(crate) fn new(socket: &Path) -> Self {
         let socket = socket.to_owned();
         Self { socket }
@@ -204,9 +204,9 @@ impl RuntimeCapabilities {
         self.0.contains(&capability)
     }
 
-    /// Returns the first capability that the pod's volume needs after the mount and that the runtime lacks. The driver
-    /// has to mount the volume then (the draft's story 2).
-    pub(crate) fn lacks(&self, mount: &MountSpec) -> Option<&'static str> {
+    /// Returns the first capability that the runtime lacks, of those that the pod's volume needs after the mount. If it
+    /// lacks one, the driver has to mount the volume (the draft's story 2).
+    pub(crate) fn missing_capability(&self, mount: &MountSpec) -> Option<&'static str> {
         let group = match mount.change_policy.as_deref() {
             _ if mount.fs_group.is_none() => None,
             Some("OnRootMismatch") => Some(Rpc::FsGroupChangePolicyRootMismatch),
@@ -214,8 +214,8 @@ impl RuntimeCapabilities {
         };
         let subpath = mount.has_subpath.then_some(Rpc::Subpath);
         let mut needed = [group, subpath].into_iter().flatten();
-        let lacking = needed.find(|it| !self.has(*it));
-        lacking.as_ref().map(Rpc::as_str_name)
+        let missing = needed.find(|capability| !self.has(*capability));
+        missing.as_ref().map(Rpc::as_str_name)
     }
 }
 
@@ -225,7 +225,7 @@ impl FromIterator<Rpc> for RuntimeCapabilities {
     }
 }
 
-/// Omits the capabilities that crustlet doesn't know.
+/// Skips capabilities that crustlet doesn't know.
 impl From<RuntimeGetCapabilitiesResponse> for RuntimeCapabilities {
     fn from(response: RuntimeGetCapabilitiesResponse) -> Self {
         let types = response.capabilities.into_iter().filter_map(|it| it.r#type);

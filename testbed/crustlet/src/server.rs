@@ -23,10 +23,10 @@ use crate::root::Root;
 use crate::settings::{MANIFESTS, Settings};
 use crate::volumes::layout::RootDirLayout;
 
-/// The maximum number of concurrent calls on the socket. Only commands that a person runs make such calls.
+/// The maximum number of concurrent calls on the socket. Only commands that a user runs make such calls.
 const MAX_CALLS: usize = 256;
 
-/// How long calls may still take while the server shuts down.
+/// The time that calls may still take while the server shuts down.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 static DAEMON: Daemon = Daemon {
@@ -45,7 +45,7 @@ static DAEMON: Daemon = Daemon {
 
 /// Serves until SIGTERM or SIGINT. Pods and volumes are left as they are, and the next start finds them.
 pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
-    // This comes before the server answers, because a caller may send a signal after its first answer.
+    // Signals are handled before the server answers, because a caller may send a signal after the first answer.
     let mut signals = Signals::new()?;
     let root = Root::acquire(&settings.root_dir)?;
     root.path().clone_into(&mut settings.root_dir);
@@ -59,7 +59,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
         events: Events::default(),
         metrics: Arc::clone(&metrics),
     };
-    // crustlet creates its own directory of manifests. Others may be created later.
+    // crustlet creates only the default directory of manifests. Other directories may be created by the user later.
     crate::operations::create_directory(&settings.root_dir.join(MANIFESTS))?;
     let cri = Cri::new(&settings.container_runtime_endpoint, root.id());
     let (query_sender, queries) = mpsc::unbounded_channel();

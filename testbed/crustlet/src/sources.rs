@@ -23,7 +23,7 @@ pub(crate) use write::{
 /// The largest manifest file, in bytes. The API server's limit is 1.5 MiB for one object.
 const MAX_FILE_SIZE: u64 = 3 << 20;
 
-/// A manifest directory, or a file in one, can't be used.
+/// The reason why a manifest directory, or a file in one, can't be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {reason}", path.display())]
 pub(crate) struct SourceError {
@@ -51,7 +51,8 @@ pub(crate) struct LoadedManifests {
     pub(crate) is_complete: bool,
     /// The directories and files that can't be used now.
     pub(crate) errors: Vec<SourceError>,
-    /// When to read again without a notification: objects have disappeared, which is accepted after a delay.
+    /// The time after which to read again even without a notification. It is set if objects have disappeared, because
+    /// that is accepted only after a delay.
     pub(crate) retry_after: Option<Duration>,
 }
 
@@ -72,7 +73,7 @@ struct Directory {
 }
 
 impl ManifestDirectories {
-    /// Returns the directories, which are not read yet.
+    /// Returns the directories. Nothing is read yet.
     pub(crate) fn new(paths: &[PathBuf]) -> Self {
         let directory = |path: &PathBuf| Directory {
             path: path.clone(),
@@ -139,7 +140,7 @@ impl Directory {
     fn read(&mut self, loaded: &mut LoadedManifests, now: Instant) {
         let paths = match self.list() {
             Ok(paths) => paths,
-            // The known files still count: the directory may be being replaced, or may have been unmounted.
+            // The known files are kept, because the directory may come back: after it was replaced, or mounted again.
             Err(reason) => return loaded.errors.push(error(&self.path, reason)),
         };
         for path in paths {
@@ -164,7 +165,7 @@ impl Directory {
         let files = list(&self.path).map_err(|failed| failed.to_string())?;
         let metadata = fs::metadata(&self.path).map_err(|failed| failed.to_string())?;
         let identity = (metadata.dev(), metadata.ino());
-        let is_replaced = self.identity.is_some_and(|before| before != identity);
+        let is_replaced = self.identity.is_some_and(|previous| previous != identity);
         if is_replaced && files.is_empty() && !self.files.is_empty() {
             return Err("the directory was replaced by an empty one, and its previous manifests are still in use; hint: mount the file system if one is missing; otherwise delete the objects with `crustlet delete`, or restart crustlet".to_owned());
         }
@@ -180,7 +181,8 @@ fn error(path: &Path, reason: String) -> SourceError {
     }
 }
 
-/// Returns the manifest files of a directory, sorted. Hidden files are skipped: editors and kubelet use them.
+/// Returns the sorted manifest files of a directory. Hidden files are skipped, because editors create such files. kubelet
+/// skips them, too.
 fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -13,25 +13,28 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{sleep, timeout};
 
-/// How long changes are collected before they are reported as one. Writing one file causes several.
-const SETTLE: Duration = Duration::from_millis(50);
+/// The time for which changes are collected before they are reported as one. Writing one file causes several changes.
+const SETTLE_TIME: Duration = Duration::from_millis(50);
 
 /// The longest time without a report. inotify doesn't see what other nodes change on a network file system.
-const RESCAN: Duration = Duration::from_secs(60);
+const RESCAN_INTERVAL: Duration = Duration::from_secs(60);
 
 /// The longest time without a report while a directory is missing. inotify doesn't report that it was created.
-const RETRY: Duration = Duration::from_secs(1);
+const MISSING_RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A watch on directories by their paths. A directory that replaces another at its path is watched from then on.
+/// A watch on directories by their paths. If a directory is replaced by another at the same path, the new directory is
+/// watched from then on.
 #[derive(Debug)]
 pub(crate) struct DirWatch {
     inotify: AsyncFd<OwnedFd>,
-    /// The kernel's watch descriptor of each path. `None` while nothing is there.
+    /// The kernel's watch descriptor of each path. `None` while the path can't be watched, for example because it doesn't
+    /// exist.
     watched: BTreeMap<PathBuf, Option<i32>>,
 }
 
 impl DirWatch {
-    /// Watches directories, all of which must exist now. One that is removed later is watched again once it is back.
+    /// Watches directories. All of them must exist now. A directory that is removed later is watched again once it has
+    /// been recreated.
     pub(crate) fn new(directories: &[PathBuf]) -> io::Result<Self> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         #[expect(
@@ -44,25 +47,26 @@ impl DirWatch {
             watched: BTreeMap::new(),
         };
         for directory in directories {
-            let number = watch.add(directory).map_err(|errno| {
+            let descriptor = watch.add(directory).map_err(|errno| {
                 let directory = directory.display();
                 io::Error::new(
                     io::Error::from(errno).kind(),
                     format!("inotify_add_watch {directory}: {errno}{}", hint(errno)),
                 )
             })?;
-            watch.watched.insert(directory.clone(), Some(number));
+            watch.watched.insert(directory.clone(), Some(descriptor));
         }
         Ok(watch)
     }
 
-    /// Watches these directories and no others. Returns whether a directory has been added: changes made to it before
-    /// are not reported.
+    /// Watches these directories and no others. Returns whether a directory has been added. Earlier changes to such a
+    /// directory are not reported.
     pub(crate) fn set(&mut self, directories: &BTreeSet<PathBuf>) -> bool {
-        let dropped: Vec<PathBuf> = self.watched.keys().cloned().collect();
-        for directory in dropped.iter().filter(|it| !directories.contains(*it)) {
-            let number = self.watched.remove(directory).flatten();
-            self.forget(number);
+        let mut dropped: Vec<PathBuf> = self.watched.keys().cloned().collect();
+        dropped.retain(|directory| !directories.contains(directory));
+        for directory in &dropped {
+            let descriptor = self.watched.remove(directory).flatten();
+            self.forget(descriptor);
         }
         for directory in directories {
             self.watched.entry(directory.clone()).or_default();
@@ -78,10 +82,17 @@ impl DirWatch {
             return;
         }
         let is_missing = self.watched.values().any(Option::is_none);
-        let longest = if is_missing { RETRY } else { RESCAN };
-        // After any error, too, the caller reads the directories again.
-        if timeout(longest, self.inotify.readable()).await.is_ok() {
-            sleep(SETTLE).await;
+        let rescan_interval = if is_missing {
+            MISSING_RESCAN_INTERVAL
+        } else {
+            RESCAN_INTERVAL
+        };
+        // The caller reads the directories again after an error, too.
+        if timeout(rescan_interval, self.inotify.readable())
+            .await
+            .is_ok()
+        {
+            sleep(SETTLE_TIME).await;
             self.drain();
         }
         self.renew();
@@ -100,11 +111,11 @@ impl DirWatch {
         let mut is_new = false;
         for directory in directories {
             // A directory that is watched already keeps its descriptor.
-            let number = self.add(&directory).ok();
-            let before = self.watched.insert(directory, number).flatten();
-            if before != number {
-                is_new |= number.is_some();
-                self.forget(before);
+            let descriptor = self.add(&directory).ok();
+            let previous = self.watched.insert(directory, descriptor).flatten();
+            if previous != descriptor {
+                is_new |= descriptor.is_some();
+                self.forget(previous);
             }
         }
         is_new
@@ -124,12 +135,15 @@ impl DirWatch {
     }
 
     /// Removes a watch, unless another path leads to the same directory.
-    fn forget(&self, number: Option<i32>) {
-        if let Some(number) = number
-            && !self.watched.values().any(|it| *it == Some(number))
+    fn forget(&self, descriptor: Option<i32>) {
+        if let Some(descriptor) = descriptor
+            && !self
+                .watched
+                .values()
+                .any(|other| *other == Some(descriptor))
         {
             // Fails if the directory is gone, because the kernel has removed the watch.
-            let _ = inotify::remove_watch(&self.inotify, number);
+            let _ = inotify::remove_watch(&self.inotify, descriptor);
         }
     }
 }
@@ -155,22 +169,22 @@ mod tests {
             Self(tempfile::tempdir().unwrap())
         }
 
-        fn at(&self, name: &str) -> PathBuf {
+        fn path(&self, name: &str) -> PathBuf {
             self.0.path().join(name)
         }
 
         fn mkdir(&self, name: &str) -> PathBuf {
-            fs::create_dir(self.at(name)).unwrap();
-            self.at(name)
+            fs::create_dir(self.path(name)).unwrap();
+            self.path(name)
         }
     }
 
-    /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready, and jumps to the
-    /// rescan if there is none.
+    /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready. Without an event,
+    /// it jumps to the next rescan.
     async fn reports_change(watch: &mut DirWatch) -> bool {
         let start = tokio::time::Instant::now();
         watch.changed().await;
-        start.elapsed() < RETRY
+        start.elapsed() < MISSING_RESCAN_INTERVAL
     }
 
     #[tokio::test(start_paused = true)]
@@ -195,14 +209,14 @@ mod tests {
         let dir = TestDir::new();
         let a = dir.mkdir("a");
         let mut watch = DirWatch::new(std::slice::from_ref(&a)).unwrap();
-        fs::rename(&a, dir.at("old")).unwrap();
+        fs::rename(&a, dir.path("old")).unwrap();
         assert!(reports_change(&mut watch).await);
         assert!(!reports_change(&mut watch).await, "the directory is gone");
         dir.mkdir("a");
         assert!(reports_change(&mut watch).await, "the directory is back");
         fs::write(a.join("x"), "").unwrap();
         assert!(reports_change(&mut watch).await);
-        fs::write(dir.at("old/x"), "").unwrap();
+        fs::write(dir.path("old/x"), "").unwrap();
         assert!(
             !reports_change(&mut watch).await,
             "the old directory isn't watched"
@@ -231,12 +245,12 @@ mod tests {
     #[tokio::test]
     async fn an_error_names_the_directory() {
         let dir = TestDir::new();
-        fs::write(dir.at("file"), "").unwrap();
+        fs::write(dir.path("file"), "").unwrap();
         for (name, cause) in [
             ("none", "No such file or directory"),
             ("file", "; hint: the path must be a directory"),
         ] {
-            let error = DirWatch::new(&[dir.at(name)]).unwrap_err().to_string();
+            let error = DirWatch::new(&[dir.path(name)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(cause), "{error}");
         }
     }

@@ -20,7 +20,7 @@ use crate::pods::{EndStep, RunSandbox, StartContainer};
 
 pub(crate) use error::StepError;
 
-/// Carries out the steps of pods. A clone uses the same container runtime.
+/// Carries out the steps of pods. Clones use the same container runtime.
 #[derive(Debug, Clone)]
 pub(crate) struct PodWorker {
     cri: Cri,
@@ -65,15 +65,15 @@ impl PodWorker {
         let started = step.started.unwrap_or_else(SystemTime::now);
         let sandbox = config::sandbox(pod, &self.node, step.attempt, started)?;
         logs::create_directory(&self.node.pod_logs_dir(&pod.name, &pod.uid))?;
-        for before in &step.stop {
-            let stopped = self.cri.stop_sandbox(before).await;
+        for previous in &step.stop {
+            let stopped = self.cri.stop_sandbox(previous).await;
             stopped.map_err(StepError::Sandbox)?;
         }
         let created = self.cri.run_sandbox(sandbox, &runtime_handler).await;
         created.map_err(StepError::Sandbox)
     }
 
-    /// Emits an event about the fields of a pod that are ignored. It is emitted with the pod's first sandbox only.
+    /// Emits an event about the fields of a pod that are ignored. Called only for the pod's first sandbox.
     fn warn_about_ignored_fields(&self, pod: &Pod) {
         let ignored = config::ignored(pod);
         if !ignored.is_empty() {
@@ -202,7 +202,8 @@ impl PodWorker {
         fail_on_any(errors)
     }
 
-    /// Stops and removes sandboxes. One that ended by itself has to be stopped too, because it still has its network.
+    /// Stops and removes sandboxes. A sandbox that ended by itself has to be stopped, too, because it still has its
+    /// network.
     async fn remove_sandboxes(&self, ids: &[String]) -> Result<(), StepError> {
         let mut errors = Vec::new();
         for id in ids {
@@ -226,8 +227,13 @@ impl PodWorker {
     }
 
     /// Emits an event for each container that has begun to back off since the previous status.
-    pub(crate) fn emit_back_offs(&self, pod: &Pod, before: Option<&PodStatus>, now: &PodStatus) {
-        for BackOffEvent { message, is_pull } in back_offs(pod, before, now) {
+    pub(crate) fn emit_back_offs(
+        &self,
+        pod: &Pod,
+        previous: Option<&PodStatus>,
+        current: &PodStatus,
+    ) {
+        for BackOffEvent { message, is_pull } in back_offs(pod, previous, current) {
             if is_pull {
                 self.events.normal(pod, "BackOff", message);
             } else {

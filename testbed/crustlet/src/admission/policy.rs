@@ -1,5 +1,5 @@
-//! The admission policy, which is a file of rules. It is parsed strictly, because a mistake in it would make the wrong
-//! program mount volumes.
+//! The admission policy, a file of rules. It is parsed strictly, because with a mistake in it the wrong program would
+//! mount volumes.
 
 use std::fmt;
 use std::io;
@@ -14,10 +14,10 @@ use super::PostMountStep;
 const API_VERSION: &str = "crustlet.crust.dev/v1alpha1";
 const KIND: &str = "DeferPolicy";
 
-/// The largest size of a policy in bytes, which is enough for thousands of rules.
+/// The size limit of a policy file in bytes. It is enough for thousands of rules.
 const MAX_FILE_SIZE: u64 = 1 << 20;
 
-/// The rules of a policy. Without a policy, only those volumes are deferred whose pods' manifests say so.
+/// The rules of a policy. Without a policy, only the volumes with `deferFSMount` in the pod's manifest are deferred.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct DeferPolicy {
     rules: Vec<DeferRule>,
@@ -50,7 +50,7 @@ impl fmt::Display for StorageSelector {
     }
 }
 
-/// The post-mount steps that a pair supports, which are the third part of KEP-2857's triple.
+/// The post-mount steps that a pair supports: the third part of KEP-2857's triple.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(crate) struct PostMountSupport {
@@ -186,10 +186,12 @@ impl DeferPolicy {
         } in file.rules
         {
             let line = referenced.line();
-            let refused = |reason: String| PolicyError::Rule { line, reason };
-            let rule = value.rule().map_err(|reason| refused(reason.to_owned()))?;
+            let rule_error = |reason: String| PolicyError::Rule { line, reason };
+            let rule = value
+                .rule()
+                .map_err(|reason| rule_error(reason.to_owned()))?;
             if policy.rule(&rule.storage, &rule.runtime_class).is_some() {
-                return Err(refused(format!(
+                return Err(rule_error(format!(
                     "a rule for {} with runtime class {} already exists; hint: merge the two rules",
                     rule.storage, rule.runtime_class
                 )));
@@ -213,7 +215,7 @@ impl DeferPolicy {
         })
     }
 
-    /// Returns the rule of a pair.
+    /// Returns the rule for a storage and a runtime class.
     pub(super) fn rule(
         &self,
         storage: &StorageSelector,

@@ -32,7 +32,7 @@ impl fmt::Display for PostMountStep {
 }
 
 /// Joins steps into a list such as `fsGroup and subPath`.
-pub(super) fn sentence(steps: &[PostMountStep]) -> String {
+pub(super) fn join_steps(steps: &[PostMountStep]) -> String {
     let words: Vec<String> = steps.iter().map(PostMountStep::to_string).collect();
     match words.split_last() {
         Some((last, rest)) if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
@@ -68,8 +68,8 @@ pub(super) fn needed_steps(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
         steps.extend(policy.map(PostMountStep::FsGroupChangePolicy));
     }
     let is_set = |text: &Option<String>| text.as_deref().is_some_and(|it| !it.is_empty());
-    let mut all = pod.containers().flat_map(mounts);
-    if all.any(|it| is_set(&it.sub_path) || is_set(&it.sub_path_expr)) {
+    let mut all_mounts = pod.containers().flat_map(mounts);
+    if all_mounts.any(|mount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr)) {
         steps.push(PostMountStep::SubPath);
     }
     let pod_options = context.and_then(|it| it.se_linux_options.as_ref());

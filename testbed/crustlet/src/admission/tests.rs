@@ -49,12 +49,12 @@ spec: {storageClassName: fast-storage, volumeMode: Block}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
-metadata: {name: unsaid}
+metadata: {name: no-class}
 spec: {}
 ---
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: classy}
+metadata: {name: with-class}
 spec:
   storageClassName: fast-storage
   csi: {driver: other.example.com, volumeHandle: '1'}
@@ -62,7 +62,7 @@ spec:
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: by-volume}
-spec: {volumeName: classy}
+spec: {volumeName: with-class}
 ---
 apiVersion: v1
 kind: PersistentVolume
@@ -189,26 +189,30 @@ fn nothing_else_of_the_pod_changes() {
     assert_eq!(
         after.to_string(),
         before.to_string(),
-        "not even the order of fields"
+        "not even the order of the fields changes"
     );
 }
 
 #[test]
 fn a_second_admission_changes_nothing() {
-    let once = admitted(STORY);
-    let again = admitted(&once.document.to_string());
-    assert_eq!(again.document.to_string(), once.document.to_string());
-    assert_eq!(decisions(&again)[0], "volume one: deferred: set in the pod");
+    let first = admitted(STORY);
+    let second = admitted(&first.document.to_string());
+    assert_eq!(second.document.to_string(), first.document.to_string());
+    let decision = &decisions(&second)[0];
+    assert_eq!(decision, "volume one: deferred: set in the pod");
 }
 
 #[test]
 fn stories_2_and_3_a_volume_is_not_deferred_if_the_rule_lacks_a_step() {
     let admission = admitted(&STORY.replace("microvm", "lesser"));
-    let why = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
+    let reason = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
         which the rule for storage class fast-storage with runtime class lesser doesn't have in postMount";
     assert_eq!(
         decisions(&admission),
-        [format!("volume one: {why}"), format!("volume two: {why}")]
+        [
+            format!("volume one: {reason}"),
+            format!("volume two: {reason}")
+        ]
     );
     let plain = objects(STORY);
     let (_, before) = plain.documents.first_key_value().expect("a pod");
@@ -250,8 +254,8 @@ fn rules_match_the_storage_class_or_the_driver_of_a_volume() {
             "not deferred: persistentvolumeclaim default/gone not found",
         ),
         (
-            "persistentVolumeClaim: {claimName: unsaid}",
-            "not deferred: persistentvolumeclaim default/unsaid has no storage class",
+            "persistentVolumeClaim: {claimName: no-class}",
+            "not deferred: persistentvolumeclaim default/no-class has no storage class",
         ),
         (
             "emptyDir: {}",
@@ -273,7 +277,7 @@ fn a_claim_without_a_class_has_the_default_class() {
         let claim = &objects.claims[&Name::new("default", claim)];
         class_of(&objects, claim.spec.as_ref().expect("a spec"))
     };
-    assert_eq!(class("unsaid"), Some("fast-storage"));
+    assert_eq!(class("no-class"), Some("fast-storage"));
     assert_eq!(class("slow"), Some("slow"));
     assert_eq!(class("by-driver"), None, "its volume has none");
 }
@@ -333,7 +337,7 @@ fn needed_steps_are_found_in_all_containers_and_fields() {
     );
 }
 
-/// There is one mount for both volumes, and a pod in which they differ is refused.
+/// Both volumes share one mount, and a pod in which only one of them is deferred is refused.
 #[test]
 fn volumes_of_one_claim_get_the_same_decision() {
     let text = STORY.replace("claimName: more", "claimName: data");

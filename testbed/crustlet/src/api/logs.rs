@@ -14,22 +14,22 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The number of bytes that are read at once.
 const CHUNK_SIZE: usize = 64 * 1024;
 
-/// Reads a container's output from its log. Without `is_running` it ends at the end of the file, otherwise as soon as
-/// `is_running` returns false.
+/// Returns a container's output from its log as a stream. Without `is_running`, the stream ends at the end of the file.
+/// Otherwise it ends at the end of the file after `is_running` has returned false.
 pub(super) fn read<F: Future<Output = bool> + Send>(
     path: PathBuf,
     is_running: Option<impl Fn() -> F + Send + Sync + 'static>,
 ) -> ReceiverStream<Result<Vec<u8>, String>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
-        let failed = |error: io::Error| Err(format!("{}: {error}", path.display()));
+        let read_error = |error: io::Error| Err(format!("{}: {error}", path.display()));
         let mut file = match std::fs::File::open(&path) {
             Ok(file) => file,
-            Err(error) => return drop(sender.send(failed(error)).await),
+            Err(error) => return drop(sender.send(read_error(error)).await),
         };
         let mut rest = Vec::new();
         loop {
-            // This comes before reading, so that the last output of a container that has just ended is read too.
+            // This is checked before reading, so that the last output of a container that has just ended is read too.
             let is_running_now = match &is_running {
                 Some(is_running) => is_running().await,
                 None => false,
@@ -39,7 +39,7 @@ pub(super) fn read<F: Future<Output = bool> + Send>(
                 match file.read(&mut chunk) {
                     Ok(0) => break,
                     Ok(length) => rest.extend_from_slice(&chunk[..length]),
-                    Err(error) => return drop(sender.send(failed(error)).await),
+                    Err(error) => return drop(sender.send(read_error(error)).await),
                 }
                 let text = take_output(&mut rest);
                 if !text.is_empty() && sender.send(Ok(text)).await.is_err() {
@@ -58,13 +58,13 @@ pub(super) fn read<F: Future<Output = bool> + Send>(
     ReceiverStream::new(receiver)
 }
 
-/// Removes the complete lines from `read`, and returns the container's output in them.
-fn take_output(read: &mut Vec<u8>) -> Vec<u8> {
-    let Some(end) = read.iter().rposition(|byte| *byte == b'\n') else {
+/// Removes the complete lines from the `bytes` read from a log, and returns the container's output in them.
+fn take_output(bytes: &mut Vec<u8>) -> Vec<u8> {
+    let Some(end) = bytes.iter().rposition(|byte| *byte == b'\n') else {
         return Vec::new();
     };
-    let rest = read.split_off(end + 1);
-    let lines = std::mem::replace(read, rest);
+    let rest = bytes.split_off(end + 1);
+    let lines = std::mem::replace(bytes, rest);
     let mut text = Vec::new();
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         let mut parts = line.splitn(4, |byte| *byte == b' ');

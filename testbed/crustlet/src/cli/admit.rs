@@ -82,8 +82,8 @@ impl Admit {
 }
 
 fn fail(error: &anyhow::Error) -> ExitCode {
-    let sentence = crust_state::error_message(error.as_ref());
-    let _ = writeln!(io::stderr(), "{sentence}");
+    let message = crust_state::error_message(error.as_ref());
+    let _ = writeln!(io::stderr(), "{message}");
     ExitCode::FAILURE
 }
 
@@ -213,7 +213,7 @@ spec: {}
     }
 
     #[test]
-    fn the_output_is_the_manifests_with_the_field_added() {
+    fn the_output_has_the_manifests_with_the_field_added() {
         let text = format!("{CLAIM}---\n{POD}");
         let mut expected = documents(&text);
         expected[1]["spec"]["volumes"][0]["csi"]["deferFSMount"] = Value::Bool(true);
@@ -232,14 +232,14 @@ spec: {}
         assert_eq!(found[0], expected[0]);
         let list: Value = serde_json::from_str(&admitted(&text, Format::Json).text).unwrap();
         assert_eq!(list["items"], Value::Array(expected.clone()));
-        let one: Value = serde_json::from_str(&admitted(POD, Format::Json).text).unwrap();
-        assert_eq!(one, expected[1]);
+        let single: Value = serde_json::from_str(&admitted(POD, Format::Json).text).unwrap();
+        assert_eq!(single, expected[1]);
     }
 
     #[test]
     fn directories_provide_what_the_pods_use() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str, text: &str| {
+        let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
             std::fs::write(&path, text).unwrap();
             path
@@ -248,10 +248,10 @@ spec: {}
             "csi:\n      driver: csi.example",
             "persistentVolumeClaim:\n      claimName: data",
         );
-        let file = at("pod", &pod);
+        let file = write("pod", &pod);
         let mut admit = Admit {
             file,
-            admission_policy: Some(at("policy", POLICY)),
+            admission_policy: Some(write("policy", POLICY)),
             manifests: Vec::new(),
             output: Format::Yaml,
         };
@@ -260,19 +260,19 @@ spec: {}
             decisions.contains("persistentvolumeclaim default/data not found"),
             "{decisions}"
         );
-        at(".half.yaml", "kind: [");
-        at("claim.yaml", CLAIM);
+        write(".half.yaml", "kind: [");
+        write("claim.yaml", CLAIM);
         admit.manifests.push(dir.path().to_owned());
         let decisions = admit.admit().unwrap().decisions;
         assert!(
             decisions.contains("default/data has no storage class"),
             "{decisions}"
         );
-        at("wrong.yml", "kind: Pod");
+        write("wrong.yml", "kind: Pod");
         let error = crust_state::error_message(admit.admit().unwrap_err().as_ref());
         assert!(error.contains("wrong.yml: document 1: "), "{error}");
         admit.manifests.clear();
-        admit.file = at("claim.yaml", CLAIM);
+        admit.file = write("claim.yaml", CLAIM);
         let error = admit.admit().unwrap_err().to_string();
         assert!(error.contains("no Pod found"), "{error}");
     }

@@ -20,8 +20,8 @@ pub(super) fn since(now: SystemTime, then: Option<&Time>) -> String {
 
 /// Converts milliseconds since the Unix epoch.
 pub(super) fn from_millis(ms: i64) -> SystemTime {
-    let since = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
-    SystemTime::UNIX_EPOCH + since
+    let since_epoch = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+    SystemTime::UNIX_EPOCH + since_epoch
 }
 
 /// Formats the time from `then` to `now`.
@@ -36,33 +36,33 @@ pub(super) fn between(now: SystemTime, then: SystemTime) -> String {
 /// Formats an age as `duration.HumanDuration` of k8s.io/apimachinery does.
 fn human(age: Duration) -> String {
     let seconds = age.as_secs();
-    // A unit and the next smaller one, which is left out if it is zero.
-    let two = |unit: u64, letter: char, smaller: u64, smaller_letter: char| {
+    // The smaller unit is left out if it is zero.
+    let two_units = |unit: u64, letter: char, smaller: u64, smaller_letter: char| {
         let (count, rest) = (seconds / unit, seconds % unit / smaller);
         match rest {
             0 => format!("{count}{letter}"),
             _ => format!("{count}{letter}{rest}{smaller_letter}"),
         }
     };
-    let one = |unit: u64, letter: char| format!("{}{letter}", seconds / unit);
+    let one_unit = |unit: u64, letter: char| format!("{}{letter}", seconds / unit);
     if seconds < 2 * MINUTE {
-        one(1, 's')
+        one_unit(1, 's')
     } else if seconds < 10 * MINUTE {
-        two(MINUTE, 'm', 1, 's')
+        two_units(MINUTE, 'm', 1, 's')
     } else if seconds < 3 * HOUR {
-        one(MINUTE, 'm')
+        one_unit(MINUTE, 'm')
     } else if seconds < 8 * HOUR {
-        two(HOUR, 'h', MINUTE, 'm')
+        two_units(HOUR, 'h', MINUTE, 'm')
     } else if seconds < 2 * DAY {
-        one(HOUR, 'h')
+        one_unit(HOUR, 'h')
     } else if seconds < 8 * DAY {
-        two(DAY, 'd', HOUR, 'h')
+        two_units(DAY, 'd', HOUR, 'h')
     } else if seconds < 2 * YEAR {
-        one(DAY, 'd')
+        one_unit(DAY, 'd')
     } else if seconds < 8 * YEAR {
-        two(YEAR, 'y', DAY, 'd')
+        two_units(YEAR, 'y', DAY, 'd')
     } else {
-        one(YEAR, 'y')
+        one_unit(YEAR, 'y')
     }
 }
 

@@ -18,8 +18,8 @@ pub(crate) enum AgentCommand {
     Events(Events),
     /// Print the logs of a container
     Logs(Logs),
-    /// Run a command in a container, without standard input or a terminal. Its output is shown when it has ended. Its
-    /// exit code is the exit code of crustlet
+    /// Run a command in a container, without standard input or a terminal. The output is shown when the command has
+    /// ended. crustlet exits with the command's exit code
     Exec(Exec),
     /// Delete objects and wait until they are gone
     Delete(Delete),
@@ -37,13 +37,13 @@ pub(super) struct Namespace {
 pub(super) struct Scope {
     #[command(flatten)]
     namespace: Namespace,
-    /// All namespaces
+    /// Objects of all namespaces
     #[arg(short = 'A', long)]
     pub(super) all_namespaces: bool,
 }
 
 impl Scope {
-    /// Returns the namespace; empty for all.
+    /// Returns the namespace. Empty means all namespaces.
     pub(super) fn namespace(&self) -> &str {
         if self.all_namespaces {
             ""

@@ -17,7 +17,7 @@ use tonic::{Code, Response, Status, Streaming};
 /// stream.
 const MAX_RESPONSE_SIZE: usize = 64 * 1024 * 1024;
 
-/// A call to the agent failed.
+/// The error of a call to the agent.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientError {
     /// No connection could be made.
@@ -32,8 +32,10 @@ pub(super) enum ClientError {
     /// The agent ended the stream of events, because it is shutting down.
     #[error("the agent ended the stream of events; hint: see the agent's log")]
     EventsEnded,
-    /// The agent has another version.
-    #[error("the agent sent an object that is not valid JSON: {0}")]
+    /// The response can't be parsed, presumably because the agent has another version.
+    #[error(
+        "the agent sent an object that is not valid JSON: {0}; hint: use the same version of crustlet as the agent"
+    )]
     Document(#[from] serde_json::Error),
 }
 
@@ -47,14 +49,15 @@ pub(super) struct Client {
 impl Client {
     /// Connects to the agent that listens on a socket.
     pub(super) async fn connect(socket: &Path) -> Result<Self, ClientError> {
-        let failed = |error: tonic::transport::Error| ClientError::Connect {
+        let connect_error = |error: tonic::transport::Error| ClientError::Connect {
             socket: socket.to_owned(),
             cause: error
                 .source()
                 .map_or_else(|| error_message(&error), error_message),
         };
         let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display()));
-        let channel = endpoint.map_err(failed)?.connect().await.map_err(failed)?;
+        let endpoint = endpoint.map_err(connect_error)?;
+        let channel = endpoint.connect().await.map_err(connect_error)?;
         Ok(Self {
             socket: socket.to_owned(),
             node: NodeClient::new(channel).max_decoding_message_size(MAX_RESPONSE_SIZE),
@@ -138,7 +141,7 @@ pub(super) struct Stream<T> {
 }
 
 impl<T> Stream<T> {
-    /// Returns the next message; `None` at the end.
+    /// Returns the next message. `None` at the end.
     pub(super) async fn next(&mut self) -> Result<Option<T>, ClientError> {
         let next = self.messages.message().await;
         next.map_err(|status| client_error(&self.socket, &status))

@@ -28,10 +28,10 @@ pub(super) async fn logs(args: Logs, client: &Client) -> Result<()> {
     Ok(())
 }
 
-/// The command was requested to have standard input or a terminal.
+/// The error of `exec` with standard input or a terminal.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error(
-    "exec has neither standard input nor a terminal, because CRI's ExecSync has none; hint: leave out -i and -t"
+    "exec supports neither standard input nor a terminal, because the CRI's ExecSync doesn't; hint: leave out -i and -t"
 )]
 pub(super) struct InteractiveExec;
 
@@ -58,7 +58,7 @@ fn whole_seconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_secs()).unwrap_or(i64::MAX - 1) + fraction
 }
 
-/// The argument isn't a pod.
+/// The error of an argument that doesn't name a pod.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 enum PodError {
     /// The resource type is unknown.

@@ -19,13 +19,13 @@ use crate::objects::{Kind, Name};
 /// The interval at which the objects are listed while the command waits.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Objects could not be deleted.
+/// The reason why objects weren't deleted.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeleteError {
-    /// A kind without names.
+    /// The arguments have a kind, but no names.
     #[error("no {} were named; hint: crustlet delete {} NAME", .0.plural_name(), .0.singular_name())]
     NoNames(Resource),
-    /// Objects that don't come from a manifest.
+    /// The objects don't come from a manifest.
     #[error("{} cannot be deleted by a command; the agent removes them itself", .0.plural_name())]
     NotDeletable(Resource),
     /// The manifest is invalid.
@@ -72,7 +72,7 @@ pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
     let mut deleting = Vec::new();
     let mut failed = Vec::new();
     for (kind, name) in selected(args)? {
-        match start(args, client, kind, name).await {
+        match start_deletion(args, client, kind, name).await {
             Ok(object) => {
                 let (kind, name) = (object.resource().singular_name(), &object.name.name);
                 let force = if args.force { "force " } else { "" };
@@ -83,7 +83,7 @@ pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
         }
     }
     if args.wait
-        && let Err(error) = wait(client, deleting, args.timeout).await
+        && let Err(error) = wait_until_gone(client, deleting, args.timeout).await
     {
         failed.push(error.to_string());
     }
@@ -127,8 +127,7 @@ fn selected(args: &Delete) -> Result<Vec<(Kind, Name)>> {
     Ok(objects)
 }
 
-/// Starts the deletion of an object.
-async fn start(
+async fn start_deletion(
     args: &Delete,
     client: &Client,
     kind: Kind,
@@ -148,16 +147,15 @@ async fn start(
     Ok(DeletingObject { kind, name, uid })
 }
 
-/// Returns the UID of the object with a name; empty if the object has none. Returns `None` if there is no such object.
+/// Returns the UID of an object, or an empty string if the object has no UID. `None` if the object doesn't exist.
 async fn find_uid(client: &Client, kind: Kind, name: &Name) -> Result<Option<String>, ClientError> {
     let found = client.list(kind.as_str(), &name.namespace, &name.name);
     let found = found.await?;
-    let uid = |it: &Value| it["metadata"]["uid"].as_str().map(str::to_owned);
-    Ok(found.first().map(|it| uid(it).unwrap_or_default()))
+    let uid = |object: &Value| object["metadata"]["uid"].as_str().map(str::to_owned);
+    Ok(found.first().map(|object| uid(object).unwrap_or_default()))
 }
 
-/// Waits until the objects are gone.
-async fn wait(
+async fn wait_until_gone(
     client: &Client,
     mut deleting: Vec<DeletingObject>,
     timeout: Option<Duration>,

@@ -19,7 +19,7 @@ use crate::objects::manifest::DEFAULT_NAMESPACE;
 
 /// Prints events. With `--watch`, prints new ones as they happen.
 pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
-    let namespaces = args.scope.all_namespaces;
+    let has_namespaces = args.scope.all_namespaces;
     let mut stream = client.events(request(args)?).await?;
     let mut table = Table::default();
     let mut has_headers = args.no_headers;
@@ -31,10 +31,10 @@ pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
             continue;
         }
         if !has_headers {
-            rows.push(events::headers(namespaces));
+            rows.push(events::headers(has_namespaces));
             has_headers = true;
         }
-        rows.push(events::row(&object, namespaces, SystemTime::now())?);
+        rows.push(events::row(&object, has_namespaces, SystemTime::now())?);
         if args.watch {
             print(table.lines(&rows))?;
             rows.clear();
@@ -44,7 +44,7 @@ pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
         return Err(ClientError::EventsEnded.into());
     }
     if rows.is_empty() && args.output.is_none() {
-        eprint(none_found(args.scope.namespace()));
+        eprint(no_events_message(args.scope.namespace()));
     }
     print(table.lines(&rows))?;
     Ok(())
@@ -70,7 +70,7 @@ fn request(args: &Events) -> Result<EventsRequest> {
     })
 }
 
-fn none_found(namespace: &str) -> String {
+fn no_events_message(namespace: &str) -> String {
     match namespace {
         "" => "No events found.\n".to_owned(),
         namespace => format!("No events found in {namespace} namespace.\n"),

@@ -15,10 +15,10 @@ use super::resource::Resource;
 use super::selection::{Selection, select};
 use super::table::Table;
 
-/// Objects could not be shown.
+/// The reason why objects can't be shown.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum GetError {
-    /// A table shows one kind.
+    /// A table can show only one kind.
     #[error("cannot get {} together; hint: get one kind at a time", .0.join(" and "))]
     SeveralKinds(Vec<String>),
     /// The same name can exist in several namespaces.
@@ -86,7 +86,7 @@ fn one_kind(selection: Selection) -> Result<(Resource, Vec<String>), GetError> {
     }
 }
 
-/// Returns the namespace of a request; empty for all namespaces and for cluster-scoped kinds.
+/// Returns the namespace of a request. Empty means all namespaces, or a cluster-scoped kind.
 fn namespace(resource: Resource, scope: &Scope) -> &str {
     if resource.is_namespaced() {
         scope.namespace()
@@ -132,7 +132,7 @@ fn show(args: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) -> 
         Some(Output::Json) => print(documents::json(&document(&mut found)))?,
         Some(Output::Name) => print(names(resource, &found))?,
         None | Some(Output::Wide) if found.is_empty() => {
-            eprint(none_found(namespace(resource, &args.scope)));
+            eprint(no_resources_message(namespace(resource, &args.scope)));
         }
         None | Some(Output::Wide) => {
             let options = TableOptions {
@@ -155,7 +155,7 @@ fn names(resource: Resource, found: &[Value]) -> String {
     names.collect()
 }
 
-fn none_found(namespace: &str) -> String {
+fn no_resources_message(namespace: &str) -> String {
     match namespace {
         "" => "No resources found\n".to_owned(),
         namespace => format!("No resources found in {namespace} namespace.\n"),

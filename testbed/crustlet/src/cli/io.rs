@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crust_blockfs::bounded;
 
-/// Standard output could not be written to.
+/// The error of a failed write to standard output.
 #[derive(Debug, thiserror::Error)]
 #[error("write to standard output")]
 pub(super) struct OutputError(#[from] io::Error);
@@ -34,7 +34,7 @@ pub(super) fn eprint(text: impl AsRef<[u8]>) {
 /// The largest manifest, in bytes. A gRPC message may have 4 MiB, including the fields around the manifest.
 const MAX_MANIFEST_SIZE: u64 = 4 * 1024 * 1024 - 4096;
 
-/// A file could not be read.
+/// The error of a file that can't be read.
 #[derive(Debug, thiserror::Error)]
 #[error("read {}", path.display())]
 pub(super) struct FileError {

@@ -15,9 +15,11 @@ use serde_json::Value;
 use super::resource::Resource;
 use crate::objects::Kind;
 
-/// A document doesn't have the structure of its kind.
+/// The error of a document that doesn't have the structure of its kind.
 #[derive(Debug, thiserror::Error)]
-#[error("the agent sent a {kind} that cannot be decoded: {source}")]
+#[error(
+    "the agent sent a {kind} that cannot be decoded: {source}; hint: use the same version of crustlet as the agent"
+)]
 pub(super) struct PrintError {
     kind: String,
     source: serde_json::Error,
@@ -27,7 +29,6 @@ pub(super) struct PrintError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Column {
     Always,
-    /// Only with `-o wide`.
     Wide,
 }
 

@@ -8,16 +8,16 @@ use crate::volumes::view;
 /// A resource type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
-    /// A kind that manifests have.
+    /// A kind of object that manifests can contain.
     Object(Kind),
     /// A volume on this node.
     Volume,
     Event,
 }
 
-/// The name of a resource type is unknown.
+/// The error of an unknown resource type.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("unknown resource type {name:?}; hint: crustlet has {}", names())]
+#[error("unknown resource type {name:?}; hint: use one of {}", names())]
 pub(super) struct UnknownResource {
     name: String,
 }
@@ -25,9 +25,9 @@ pub(super) struct UnknownResource {
 /// Returns the plural names of all resource types, with the short names in parentheses.
 fn names() -> String {
     Resource::all()
-        .map(|it| match it.short_name() {
-            "" => it.plural(),
-            short => format!("{} ({short})", it.plural()),
+        .map(|resource| match resource.short_name() {
+            "" => resource.plural(),
+            short => format!("{} ({short})", resource.plural()),
         })
         .collect::<Vec<_>>()
         .join(", ")
@@ -65,7 +65,7 @@ impl Resource {
         }
     }
 
-    /// Returns the API group; empty for the core group.
+    /// Returns the API group. Empty for the core group.
     fn group(self) -> &'static str {
         let parts = self.api_version().split_once('/');
         parts.map_or("", |(group, _)| group)
@@ -117,10 +117,11 @@ impl FromStr for Resource {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let lower = text.to_ascii_lowercase();
         let (name, group) = lower.split_once('.').unwrap_or((&lower, ""));
-        let is_match = |it: &Self| {
-            let names = [it.singular(), it.plural(), it.short_name().to_owned()];
-            let is_group = group.is_empty() || group == it.group();
-            is_group && !name.is_empty() && names.iter().any(|it| it == name)
+        let is_match = |resource: &Self| {
+            let short_name = resource.short_name().to_owned();
+            let names = [resource.singular(), resource.plural(), short_name];
+            let is_group = group.is_empty() || group == resource.group();
+            is_group && !name.is_empty() && names.iter().any(|other| other == name)
         };
         let unknown = || UnknownResource {
             name: text.to_owned(),

@@ -13,7 +13,7 @@ pub(super) enum Selection {
     Mixed(Vec<(Resource, String)>),
 }
 
-/// The arguments select no objects.
+/// The error of arguments that don't select objects.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum SelectionError {
     #[error(transparent)]
@@ -29,7 +29,9 @@ pub(super) enum SelectionError {
 
 /// Parses the arguments. There must be at least one.
 pub(super) fn select(words: &[String]) -> Result<Selection, SelectionError> {
-    let (first, rest) = words.split_first().map_or(("", words), |(a, b)| (a, b));
+    let (first, rest) = words
+        .split_first()
+        .map_or(("", words), |(first, rest)| (first, rest));
     if first.contains('/') {
         let (resource, _) = parse_reference(first)?;
         let named: Vec<_> = words

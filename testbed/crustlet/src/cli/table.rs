@@ -8,7 +8,7 @@ const COLUMN_GAP: usize = 3;
 /// The least width of a column, with its gap.
 const MIN_COLUMN_WIDTH: usize = 6;
 
-/// A table whose rows are printed as they come. Columns never get narrower.
+/// A table whose rows are printed one after another. Columns never get narrower.
 #[derive(Debug)]
 pub(super) struct Table(Columns);
 

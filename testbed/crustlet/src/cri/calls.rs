@@ -118,8 +118,8 @@ impl Cri {
         ignore_not_found(response.await)
     }
 
-    /// Calls `ExecSync`, which runs a command in a container and returns when it has ended. There is no limit without a
-    /// `timeout`.
+    /// Calls `ExecSync`, which runs a command in a container and returns when it has ended. Without a `timeout`, the
+    /// command may run for any time.
     pub(crate) async fn exec(
         &self,
         id: &str,

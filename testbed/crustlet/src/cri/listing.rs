@@ -14,12 +14,13 @@ use super::{CALL_TIMEOUT, Cri, CriError};
 use crate::pods::labels;
 use crate::pods::observed::{ObservedPod, group_by_pod};
 
-/// Responses of earlier calls that are still valid. Lists don't contain these data, and each takes a call.
+/// Responses of earlier calls that are still valid. The CRI's lists don't contain these data, so each sandbox and
+/// container takes a call of its own.
 #[derive(Debug, Default)]
 pub(super) struct StatusCache {
     /// The status of running and exited containers. It is valid while a container is listed in the same state.
     containers: HashMap<String, ContainerStatus>,
-    /// The IP addresses of ready sandboxes; `None` if a sandbox has none.
+    /// The IP addresses of ready sandboxes. `None` if a sandbox has no address.
     addresses: HashMap<String, Option<String>>,
 }
 
@@ -31,7 +32,7 @@ impl Cri {
         self.observe(sandboxes, containers).await
     }
 
-    /// Returns one of the owner's pods; `None` if it has neither a sandbox nor a container.
+    /// Returns one of the owner's pods. `None` if it has neither a sandbox nor a container.
     pub(crate) async fn pod(&self, uid: &str) -> Result<Option<ObservedPod>, CriError> {
         let labels = BTreeMap::from([(labels::POD_UID, uid)]);
         let (sandboxes, containers) = self.list(labels).await?;
@@ -95,7 +96,7 @@ impl Cri {
                 ContainerState::ContainerRunning | ContainerState::ContainerExited => {
                     match self.status(&container).await? {
                         Some(status) => Some(status),
-                        // The container was removed since it was listed.
+                        // The container was removed after it was listed.
                         None => continue,
                     }
                 }

@@ -12,7 +12,7 @@ use tonic::Code;
 use super::{Capabilities, ControllerCapabilities, CsiRequest};
 use crate::metrics::Metrics;
 
-/// The timeout of a call, which is kubelet's.
+/// The timeout of a call. kubelet has the same.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A driver that listens on a socket. Each call makes a new connection, because the driver can be replaced at any time.
@@ -32,7 +32,7 @@ impl fmt::Debug for Driver {
     }
 }
 
-/// A call failed. [`is_final`](Self::is_final) returns whether it certainly has no effect.
+/// The error of a failed call. [`is_final`](Self::is_final) returns whether the call certainly has no effect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("driver {driver}: {}: {failure}", method_name(method))]
 pub(crate) struct CallError {
@@ -47,7 +47,7 @@ fn method_name(method: &'static str) -> &'static str {
 }
 
 impl CallError {
-    /// Returns the code of the driver's response. Without a response, it is that of [`CallFailure`].
+    /// Returns the gRPC code of the driver's response. Without a response, it is the code of [`CallFailure`].
     pub(crate) fn code(&self) -> Code {
         self.failure.code()
     }
@@ -61,9 +61,9 @@ impl CallError {
 
 const fn is_final(code: Code) -> bool {
     match code {
-        // The call was given up, or the connection was lost. The driver may still be working on it.
+        // The call was cancelled or timed out, or the connection was lost. The driver may still be working on the call.
         Code::Cancelled | Code::DeadlineExceeded | Code::Unavailable
-        // Too many operations are in progress, and this may be one of them.
+        // Too many operations are in progress, and the requested operation may be one of them.
         | Code::ResourceExhausted
         // An operation on the volume is in progress (CSI specification).
         | Code::Aborted => false,
@@ -72,7 +72,7 @@ const fn is_final(code: Code) -> bool {
 }
 
 impl Driver {
-    /// Returns the driver that listens on a socket. No connection is made.
+    /// Creates the client of the driver that listens on a socket. No connection is made.
     pub(crate) fn new(name: &str, socket: &Path, metrics: Arc<Metrics>) -> Self {
         Self(Arc::new(Inner {
             name: name.to_owned(),

@@ -16,8 +16,8 @@ pub(crate) fn node_access_mode(modes: &[String], capabilities: &Capabilities) ->
 }
 
 /// Converts Kubernetes' access modes to one of CSI (KEP-2485, "CSI Specification Changes, Volume Capabilities").
-/// `has_multi_writer` is whether the called service has `SINGLE_NODE_MULTI_WRITER`, and so knows the newer modes. The
-/// controller and the node service of a driver can differ.
+/// `has_multi_writer` says whether the called service has the capability `SINGLE_NODE_MULTI_WRITER`, and so knows the
+/// newer modes. The controller and the node service of a driver can differ in this.
 pub(crate) fn access_mode(modes: &[String], has_multi_writer: bool) -> Mode {
     // As in kubelet, only the first mode counts, and the default is ReadWriteOnce.
     match modes.first().map(String::as_str) {
@@ -42,26 +42,26 @@ pub(crate) struct PublishOptions {
     pub(crate) change_policy: Option<String>,
 }
 
-/// The driver of a deferred volume lacks a capability (KEP-2857, "Enhancements to Kubelet").
+/// The error of a driver that lacks a capability for a deferred volume (KEP-2857, "Enhancements to Kubelet").
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "driver {driver} lacks the capability {capability}, which the pod needs for deferFSMount{with}; hint: upgrade the driver, or remove deferFSMount from the pod"
+    "driver {driver} lacks the capability {capability}, which the pod needs for deferFSMount{other_field}; hint: upgrade the driver, or remove deferFSMount from the pod"
 )]
 pub(crate) struct LacksCapability {
     driver: String,
     capability: &'static str,
     /// The other field of the pod that needs the capability, such as ` and fsGroup`.
-    with: &'static str,
+    other_field: &'static str,
 }
 
 impl LacksCapability {
-    /// Returns the error for a volume that is already deferred, whose driver was replaced by one that can't defer
-    /// (KEP-2857, story 5).
+    /// Returns the error for a volume that is already deferred, after its driver was replaced by a driver that can't
+    /// defer (KEP-2857, story 5).
     pub(crate) fn deferral(driver: &str) -> Self {
         Self {
             driver: driver.to_owned(),
             capability: "DEFER_FS_OPS",
-            with: "",
+            other_field: "",
         }
     }
 }
@@ -73,10 +73,10 @@ impl PublishOptions {
         capabilities: &Capabilities,
     ) -> Result<Self, LacksCapability> {
         let has = |capability| capabilities.has(capability);
-        let lacks = |capability, with| LacksCapability {
+        let lacks = |capability, other_field| LacksCapability {
             driver: mount.volume.id.driver.clone(),
             capability,
-            with,
+            other_field,
         };
         let group = mount.fs_group;
         let mut options = Self {
@@ -176,15 +176,15 @@ mod tests {
         }
     }
 
-    fn with(capabilities: &[Rpc]) -> Capabilities {
-        capabilities.iter().copied().collect()
+    fn capabilities(rpcs: &[Rpc]) -> Capabilities {
+        rpcs.iter().copied().collect()
     }
 
     /// The table of KEP-2485, "CSI Specification Changes, Volume Capabilities".
     #[test]
     fn the_access_mode_depends_on_the_driver() {
-        let new = with(&[Rpc::SingleNodeMultiWriter]);
-        let old = with(&[]);
+        let new = capabilities(&[Rpc::SingleNodeMultiWriter]);
+        let old = capabilities(&[]);
         let cases = [
             (
                 &["ReadWriteOncePod"][..],
@@ -248,24 +248,24 @@ mod tests {
             ),
             (mount(false, Some(7), Some("Always")), &[], None),
         ];
-        for (mount, capabilities, missing) in cases {
-            let error = PublishOptions::new(&mount, &with(capabilities))
+        for (mount, rpcs, missing) in cases {
+            let error = PublishOptions::new(&mount, &capabilities(rpcs))
                 .err()
-                .map(|it| it.to_string());
+                .map(|error| error.to_string());
             let is_expected = match (&error, missing) {
                 (Some(error), Some(missing)) => {
                     error.contains(&format!("the capability {missing}"))
                 }
                 (error, missing) => error.is_none() && missing.is_none(),
             };
-            assert!(is_expected, "{capabilities:?}: {error:?}, not {missing:?}");
+            assert!(is_expected, "{rpcs:?}: {error:?}, not {missing:?}");
         }
     }
 
     /// KEP-2317, and the fields of KEP-2857.
     #[test]
     fn the_group_is_in_every_field_that_the_driver_supports() {
-        let all = with(&[
+        let all = capabilities(&[
             Rpc::VolumeMountGroup,
             Rpc::DeferFsOps,
             Rpc::DeferFsOpsWithSupplementalGroup,

@@ -1,4 +1,4 @@
-//! The labels of the metrics, which are kubelet's.
+//! The labels of the metrics. They are the same as kubelet's.
 
 use prometheus_client::encoding::EncodeLabelSet;
 

@@ -1,4 +1,4 @@
-//! Metrics of the volumes that exist now. Those of volumes that are gone are no longer exported.
+//! Metrics of the volumes that exist now. The metrics of a volume that is gone are no longer exported.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,17 +38,19 @@ impl Snapshot {
         // A claim that several pods use is exported once, because Prometheus refuses two samples of one series.
         let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
         for VolumeStats { claim, stats, .. } in stats {
-            let known = claims.entry(claim).or_insert_with(|| stats.clone());
-            // The worse of two conditions counts, and a known one before an unknown one.
-            if is_abnormal(&stats) > is_abnormal(known) {
-                known.condition = stats.condition;
+            let exported = claims.entry(claim).or_insert_with(|| stats.clone());
+            // Of two conditions the worse one is exported, and a known condition rather than an unknown one.
+            if is_abnormal(&stats) > is_abnormal(exported) {
+                exported.condition = stats.condition;
             }
         }
         let label = |name: Name| ClaimLabels {
             namespace: name.namespace,
             persistentvolumeclaim: name.name,
         };
-        let stats = claims.into_iter().map(|(claim, it)| (label(claim), it));
+        let stats = claims
+            .into_iter()
+            .map(|(claim, stats)| (label(claim), stats));
         self.with_data(|data| data.stats = stats.collect());
     }
 
@@ -89,46 +91,48 @@ type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
 const ABNORMAL_HELP: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
 
-/// The metrics of claims' volumes. The first seven are kubelet's. The last is KEP-2857's name for the one before it.
+/// The metrics of claims' volumes. The first seven are kubelet's. The last is the one before it under KEP-2857's name.
 const VOLUME_GAUGES: [VolumeGauge; 8] = [
     (
         "kubelet_volume_stats_capacity_bytes",
         "Capacity in bytes of the volume",
-        |it| it.bytes.map(|it| it.total),
+        |stats| stats.bytes.map(|usage| usage.total),
     ),
     (
         "kubelet_volume_stats_available_bytes",
         "Number of available bytes in the volume",
-        |it| it.bytes.map(|it| it.available),
+        |stats| stats.bytes.map(|usage| usage.available),
     ),
     (
         "kubelet_volume_stats_used_bytes",
         "Number of used bytes in the volume",
-        |it| it.bytes.map(|it| it.used),
+        |stats| stats.bytes.map(|usage| usage.used),
     ),
     (
         "kubelet_volume_stats_inodes",
         "Maximum number of inodes in the volume",
-        |it| it.inodes.map(|it| it.total),
+        |stats| stats.inodes.map(|usage| usage.total),
     ),
     (
         "kubelet_volume_stats_inodes_free",
         "Number of free inodes in the volume",
-        |it| it.inodes.map(|it| it.available),
+        |stats| stats.inodes.map(|usage| usage.available),
     ),
     (
         "kubelet_volume_stats_inodes_used",
         "Number of used inodes in the volume",
-        |it| it.inodes.map(|it| it.used),
+        |stats| stats.inodes.map(|usage| usage.used),
     ),
     (
         "kubelet_volume_stats_health_status_abnormal",
         ABNORMAL_HELP,
-        |it| is_abnormal(it).map(i64::from),
+        |stats| is_abnormal(stats).map(i64::from),
     ),
-    ("volume_stats_health_status_abnormal", ABNORMAL_HELP, |it| {
-        is_abnormal(it).map(i64::from)
-    }),
+    (
+        "volume_stats_health_status_abnormal",
+        ABNORMAL_HELP,
+        |stats| is_abnormal(stats).map(i64::from),
+    ),
 ];
 
 impl Collector for Snapshot {

@@ -100,8 +100,9 @@ fn volume_metrics_are_exported_once_while_the_volume_exists() {
         volume_stats("a", 40, Some(true)),
     ]);
     let text = metrics.page().body;
-    let of = |claim: &str| format!("{{namespace=\"default\",persistentvolumeclaim=\"{claim}\"}}");
-    let (a, b) = (of("a"), of("b"));
+    let labels =
+        |claim: &str| format!("{{namespace=\"default\",persistentvolumeclaim=\"{claim}\"}}");
+    let (a, b) = (labels("a"), labels("b"));
     assert_lines(
         &text,
         &[
@@ -114,7 +115,7 @@ fn volume_metrics_are_exported_once_while_the_volume_exists() {
         ],
     );
     let count = |part: &str| text.lines().filter(|line| line.contains(part)).count();
-    assert_eq!(count(&a), 5, "each once: {text}");
+    assert_eq!(count(&a), 5, "each metric is exported once: {text}");
     assert_eq!(count(&b), 3, "no inodes and no condition: {text}");
     // Two pods use the claim, and only one of them has a known condition.
     metrics.set_volume_stats(vec![
@@ -154,16 +155,16 @@ fn inode_metrics_have_the_names_of_kubelet() {
 fn volumes_are_counted_by_their_plugin_and_state() {
     let metrics = Metrics::new();
     metrics.set_total_volumes(["d", "d", "e"], ["d"]);
-    let of = |driver: &str, state: &str| {
+    let series = |driver: &str, state: &str| {
         format!(
             "volume_manager_total_volumes{{plugin_name=\"kubernetes.io/csi:{driver}\",state=\"{state}\"}}"
         )
     };
     let (d, e) = (
-        of("d", "desired_state_of_world"),
-        of("e", "desired_state_of_world"),
+        series("d", "desired_state_of_world"),
+        series("e", "desired_state_of_world"),
     );
-    let actual = of("d", "actual_state_of_world");
+    let actual = series("d", "actual_state_of_world");
     assert_lines(
         &metrics.page().body,
         &[&format!("{d} 2"), &format!("{e} 1"), &format!("{actual} 1")],

@@ -17,7 +17,7 @@ use super::{Pod, RuntimeClass, StorageClass};
 /// The namespace of objects whose manifest has none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// A manifest is invalid.
+/// The error of an invalid manifest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManifestError {
     /// The text is not valid YAML.
@@ -32,7 +32,7 @@ pub(crate) enum ManifestError {
     },
 }
 
-/// A document is not a valid object.
+/// The error of a document that is not a valid object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
     /// `kind` or `metadata` is missing or invalid.
@@ -89,9 +89,9 @@ pub(crate) fn read(text: &str) -> Result<Vec<Manifest>, ManifestError> {
     let documents = documents.into_iter().enumerate();
     let objects = documents.filter(|(_, document)| !document.is_null());
     objects
-        .map(|(at, document)| {
+        .map(|(index, document)| {
             from_document(document).map_err(|source| ManifestError::Document {
-                document: at + 1,
+                document: index + 1,
                 source,
             })
         })
@@ -146,7 +146,7 @@ pub(crate) fn from_document(document: Value) -> Result<Manifest, DocumentError> 
         .find(|it| !it.is_empty() && !is_name(it))
     {
         return Err(invalid(format!(
-            "{part:?} is not a valid name: use lower-case letters, digits, `-` and `.`, at most 253 bytes"
+            "{part:?} is not a valid name; hint: use lower-case letters, digits, `-` and `.`, at most 253 bytes"
         )));
     }
     let object = typed(kind, &name, &document).map_err(invalid)?;
@@ -197,7 +197,7 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
             })
         }
         Kind::CSIDriver => Object::Driver(deserialize(document)?),
-        // The error of serde would contain the invalid value.
+        // serde's error would contain the invalid value, which may be secret.
         Kind::Secret => {
             Object::Secret(Secret::deserialize(document).map_err(|_| INVALID_SECRET.to_owned())?)
         }
@@ -236,7 +236,7 @@ pub(crate) fn is_driver_name(text: &str) -> bool {
 
 /// Returns the first name that occurs twice.
 pub(super) fn find_duplicate<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
-    let mut seen = BTreeSet::new();
+    let mut unique = BTreeSet::new();
     let mut names = names;
-    names.find(|name| !seen.insert(*name))
+    names.find(|name| !unique.insert(*name))
 }

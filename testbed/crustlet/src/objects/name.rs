@@ -19,7 +19,6 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All kinds.
     pub(crate) const ALL: [Self; 7] = [
         Self::Pod,
         Self::PersistentVolumeClaim,
@@ -96,7 +95,7 @@ impl fmt::Display for Name {
 /// The kernel's file that returns a new random UUID at each read (random(4)).
 const UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
 
-/// No UUID could be generated.
+/// The error of a UID that can't be generated.
 #[derive(Debug, thiserror::Error)]
 #[error("read {UUID_FILE}: {0}; hint: check that /proc is mounted")]
 pub(crate) struct UidError(#[source] io::Error);

@@ -14,8 +14,8 @@ use super::name::Name;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pod {
     pub(crate) name: Name,
-    /// `metadata.uid`. A pod without one gets a UID that is derived from its name, as a static pod of kubelet does, so
-    /// that it is the same each time the manifest is read.
+    /// `metadata.uid`. A pod without one gets a UID that is derived from its name, so that the UID is the same each time
+    /// the manifest is read. A static pod of kubelet gets a derived UID, too.
     pub(crate) uid: String,
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: PodSpec,
@@ -127,7 +127,7 @@ impl Pod {
         init.chain(&self.spec.containers)
     }
 
-    /// Returns whether an existing pod has the same specification, apart from the deferred volumes.
+    /// Returns whether an existing pod has the same name and specification, apart from the deferred volumes.
     pub(crate) fn has_same_spec(&self, existing: &Self) -> bool {
         self.name == existing.name && self.spec == existing.spec
     }

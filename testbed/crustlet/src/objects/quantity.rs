@@ -7,7 +7,7 @@ use std::fmt;
 #[error("{0:?} is not a valid quantity of bytes, such as 10Gi or 1500M")]
 pub(crate) struct QuantityError(String);
 
-/// The suffixes of a base, in ascending powers of it.
+/// The suffixes of a base, in the order of the base's ascending powers.
 struct Suffixes {
     base: i64,
     names: [&'static str; 7],
@@ -46,7 +46,7 @@ impl Suffixes {
     }
 }
 
-/// Parses an amount of bytes, which is rounded up, as in Kubernetes: `1500m` is 2.
+/// Parses an amount of bytes. It is rounded up, as in Kubernetes: `1500m` is 2.
 pub(crate) fn bytes(text: &str) -> Result<i64, QuantityError> {
     parse(text, 1).ok_or_else(|| QuantityError(text.to_owned()))
 }
@@ -58,10 +58,10 @@ pub(crate) fn milli_value(text: &str) -> Option<i64> {
 
 fn parse(text: &str, scale: u128) -> Option<i64> {
     let text = text.strip_prefix('+').unwrap_or(text);
-    let end = text.find(|it: char| !(it.is_ascii_digit() || it == '.'));
+    let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // More digits would overflow below, and no real amount has them.
+    // More digits would overflow below, and no real amount has so many.
     if whole.len() + fraction.len() > 19 || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn canonical_amounts_are_an_api_servers() {
+    fn canonical_amounts_are_those_of_an_api_server() {
         for (text, expected) in [
             ("1Gi", "1Gi"),
             ("1024Mi", "1Gi"),

@@ -22,7 +22,7 @@ fn read_pod(text: &str) -> Pod {
     }
 }
 
-fn refused(text: &str) -> String {
+fn read_error(text: &str) -> String {
     read(text).expect_err(text).to_string()
 }
 
@@ -124,38 +124,38 @@ fn an_invalid_manifest_is_refused_with_a_hint() {
         ),
     ];
     for (text, expected) in cases {
-        let error = refused(text);
+        let error = read_error(text);
         assert!(error.contains(expected), "{text}: {error}");
     }
 }
 
-/// Errors are logged.
+/// Errors are logged, so they must not contain secret values.
 #[test]
 fn an_error_in_a_secret_does_not_contain_its_values() {
     let secret =
         "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\nstringData: {password: 73219988}";
-    let error = refused(secret);
+    let error = read_error(secret);
     assert!(error.contains("put numbers in quotes"), "{error}");
     for secret in [
         secret.to_owned(),
         secret.replace("{password: ", "{\n  password: \""),
     ] {
-        let error = refused(&secret);
+        let error = read_error(&secret);
         assert!(!error.contains("73219988"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
 }
 
-/// Names become parts of paths.
+/// Names become parts of paths, so they must not lead out of a directory.
 #[test]
 fn invalid_names_are_refused() {
     let claim = "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: \"NAME\"}\nspec: {}";
     for name in ["..", "a/b", "A", "-a", "a.", "a\\n", &"a".repeat(254)] {
-        let error = refused(&claim.replace("NAME", name));
+        let error = read_error(&claim.replace("NAME", name));
         assert!(error.contains("is not a valid name"), "{name}: {error}");
     }
     for wrong in ["name: web, uid: ../x", "name: web, namespace: ../x"] {
-        let error = refused(&pod("").replace("name: web", wrong));
+        let error = read_error(&pod("").replace("name: web", wrong));
         assert!(error.contains("../x"), "{error}");
     }
     for (volumes, expected) in [
@@ -165,14 +165,14 @@ fn invalid_names_are_refused() {
             "two volumes have the name \"a\"",
         ),
     ] {
-        let error = refused(&pod(&format!("  volumes: {volumes}\n")));
+        let error = read_error(&pod(&format!("  volumes: {volumes}\n")));
         assert!(error.contains(expected), "{error}");
     }
     let mounts = pod("").replace(
         "image: app",
         "image: app, volumeMounts: [{name: v, mountPath: /v}]",
     );
-    assert!(refused(&mounts).contains("there is no volume \"v\""));
+    assert!(read_error(&mounts).contains("there is no volume \"v\""));
     let class = "apiVersion: node.k8s.io/v1\nkind: RuntimeClass\nmetadata: {name: c}\nhandler: c\nfsMgmtSocket: run/x";
-    assert!(refused(class).contains("run/x is not an absolute path"));
+    assert!(read_error(class).contains("run/x is not an absolute path"));
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The largest number of children of a value that are tried. Each attempt deserializes the whole document.
+/// The largest number of children that a value may have to be searched. Each attempt deserializes the whole document.
 const MAX_CHILDREN: usize = 256;
 
 /// The largest document that is searched, in bytes.
@@ -18,8 +18,8 @@ enum PathSegment {
     Item(usize),
 }
 
-/// Returns the path of the innermost field without which the error is gone or another one, such as
-/// `spec.containers[0].ports`. Empty for the whole document, and for a document that is too large.
+/// Returns the path of the innermost field whose removal removes or changes the error, such as
+/// `spec.containers[0].ports`. Empty if no field is found, and for a document that is too large.
 pub(super) fn find_unreadable_field<T: DeserializeOwned>(document: &Value) -> String {
     // The search deserializes the document many times.
     if document.to_string().len() > MAX_DOCUMENT_SIZE {

@@ -47,7 +47,7 @@ pub(super) async fn file_systems(
     if is_mounted_by_runtime {
         return Ok(storage.file_systems().await?);
     }
-    if let Some(missing) = storage.capabilities().await?.lacks(mount) {
+    if let Some(missing) = storage.capabilities().await?.missing_capability(mount) {
         let volume = &mount.volume.id;
         tracing::info!(
             "{volume}: the runtime at {} lacks {missing}; the driver will mount the volume",

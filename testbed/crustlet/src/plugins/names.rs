@@ -31,11 +31,11 @@ pub(super) struct SocketChanges {
 #[derive(Debug)]
 pub(super) struct RemovedSocket {
     pub(super) socket: PathBuf,
-    /// The driver that had registered with it.
+    /// The driver that had registered with the socket.
     pub(super) driver: Option<Driver>,
 }
 
-/// A driver can't be registered.
+/// The reason why a driver can't be registered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum RegistrationRefused {
     /// The command line names another socket.
@@ -64,7 +64,6 @@ pub(super) enum RegistrationRefused {
 }
 
 impl DriverNames {
-    /// Returns the drivers of the command line.
     pub(super) fn new(given: BTreeMap<String, Driver>) -> Self {
         Self {
             given,
@@ -126,7 +125,7 @@ impl DriverNames {
                 given: given.socket().to_owned(),
             });
         }
-        // The first registration stays: the second one is a mistake, or the successor of a driver that is ending.
+        // The first registration stays: the second driver is a mistake, or the successor of a driver that is ending.
         if let Some((another, _)) = self.registered(name)
             && another != socket
         {

@@ -11,7 +11,7 @@ use crust_serve::listen::{ListenError, check_trusted_directory};
 
 use crate::objects::manifest::is_driver_name;
 
-/// The timeout of a call, which is kubelet's for connecting to a plugin.
+/// The timeout of a call. kubelet has the same for connecting to a plugin.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The registration of a driver.
@@ -22,7 +22,7 @@ pub(super) struct Registration {
     pub(super) endpoint: PathBuf,
 }
 
-/// A registration can't be used.
+/// The reason why a registration can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidRegistration {
     #[error("unsupported plugin type {0:?}; hint: crustlet supports CSIPlugin")]
@@ -34,7 +34,7 @@ pub(super) enum InvalidRegistration {
     Versions(Vec<String>),
     #[error("endpoint: {0}")]
     Endpoint(String),
-    /// Others could replace the driver, which gets secrets.
+    /// A user other than root could replace the driver, which gets secrets.
     #[error("endpoint: {0}")]
     Untrusted(#[from] ListenError),
 }
@@ -97,7 +97,7 @@ fn is_supported(version: &str) -> bool {
     let version = version.trim();
     let version = version.strip_prefix('v').unwrap_or(version);
     version.split_once('.').is_some_and(|(major, minor)| {
-        major == "1" && minor.starts_with(|it: char| it.is_ascii_digit())
+        major == "1" && minor.starts_with(|first: char| first.is_ascii_digit())
     })
 }
 

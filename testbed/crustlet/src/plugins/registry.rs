@@ -68,7 +68,7 @@ pub(super) enum SkipReason {
     Read(#[from] io::Error),
 }
 
-/// Lists the registration directory and its subdirectories. An entry that disappears meanwhile is ignored.
+/// Lists the registration directory and its subdirectories. An entry that disappears during the scan is ignored.
 pub(super) fn scan(registry: &Path) -> RegistryContents {
     let mut contents = RegistryContents::default();
     let mut directories = vec![registry.to_owned()];
@@ -84,7 +84,7 @@ pub(super) fn scan(registry: &Path) -> RegistryContents {
         };
         for entry in entries {
             let path = entry.path();
-            // kubelet ignores hidden entries, too: they are being created or removed.
+            // Hidden entries are being created or removed. kubelet ignores them, too.
             if entry.file_name().as_bytes().starts_with(b".") {
                 continue;
             }
@@ -118,22 +118,22 @@ mod tests {
     #[test]
     fn sockets_in_trusted_directories_are_found() {
         let dir = tempfile::Builder::new().tempdir_in("/run").unwrap();
-        let at = |name: &str| dir.path().join(name);
+        let path = |name: &str| dir.path().join(name);
         let mkdir = |name: &str, mode| {
-            fs::DirBuilder::new().mode(mode).create(at(name)).unwrap();
+            fs::DirBuilder::new().mode(mode).create(path(name)).unwrap();
         };
         mkdir("sub", 0o755);
         mkdir("open", 0o755);
         mkdir(".gone", 0o755);
         let sockets = ["a.sock", "sub/b.sock", "open/c.sock", ".d.sock", ".gone/e"];
-        let _listeners = sockets.map(|name| UnixListener::bind(at(name)).unwrap());
-        fs::write(at("file"), "").unwrap();
-        symlink(at("a.sock"), at("link")).unwrap();
-        let open = fs::File::open(at("open")).unwrap();
+        let _listeners = sockets.map(|name| UnixListener::bind(path(name)).unwrap());
+        fs::write(path("file"), "").unwrap();
+        symlink(path("a.sock"), path("link")).unwrap();
+        let open = fs::File::open(path("open")).unwrap();
         rustix::fs::fchmod(&open, rustix::fs::Mode::from(0o1777)).unwrap();
         let contents = scan(dir.path());
         let names: Vec<&PathBuf> = contents.sockets.keys().collect();
-        assert_eq!(names, [&at("a.sock"), &at("sub/b.sock")]);
+        assert_eq!(names, [&path("a.sock"), &path("sub/b.sock")]);
         let skipped: Vec<String> = contents.skipped.values().map(ToString::to_string).collect();
         assert_eq!(skipped.len(), 2, "{skipped:?}");
         assert!(
@@ -145,7 +145,7 @@ mod tests {
             "{skipped:?}"
         );
         assert!(
-            contents.directories.contains(&at("open")),
+            contents.directories.contains(&path("open")),
             "a skipped directory is watched"
         );
     }

@@ -19,13 +19,13 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
-/// Longer than any operation here takes.
+/// The longest wait for an operation of these tests.
 const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A plugin's registration service. It forwards the status that it gets.
 struct RegistrationService {
     info: PluginInfo,
-    /// How many more calls fail.
+    /// The number of calls that still fail.
     failures: AtomicUsize,
     statuses: mpsc::UnboundedSender<RegistrationStatus>,
 }
@@ -52,14 +52,14 @@ impl Service for RegistrationService {
     }
 }
 
-/// A running registration service. Its socket is left when it ends.
+/// A running registration service. Its socket remains when it ends.
 struct RunningService {
     task: JoinHandle<()>,
     statuses: mpsc::UnboundedReceiver<RegistrationStatus>,
 }
 
 impl RunningService {
-    /// Waits for the status. Returns the error, or `None` if the driver was registered.
+    /// Waits until the plugin is notified. Returns the error, or `None` if the driver was registered.
     async fn registration_error(&mut self) -> Option<String> {
         let status = tokio::time::timeout(TEST_TIMEOUT, self.statuses.recv()).await;
         let status = status.expect("the plugin is notified").unwrap();
@@ -104,7 +104,7 @@ impl TestDrivers {
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
+    fn socket(&self, name: &str) -> PathBuf {
         self.directory.path().join("plugins_registry").join(name)
     }
 
@@ -119,11 +119,11 @@ impl TestDrivers {
         name: &str,
         endpoint: &str,
     ) -> RunningService {
-        let path = self.at(socket);
+        let path = self.socket(socket);
         let mut builder = fs::DirBuilder::new();
         let builder = builder.recursive(true).mode(0o750);
         builder.create(path.parent().unwrap()).unwrap();
-        // Renamed into place once it listens.
+        // The socket is renamed into place once the service listens on it.
         let new = self.directory.path().join("new");
         let listener = UnixListener::bind(&new).unwrap();
         fs::rename(new, path).unwrap();
@@ -146,17 +146,21 @@ impl TestDrivers {
         RunningService { task, statuses }
     }
 
-    /// Waits until a driver has this socket, or isn't registered.
-    async fn wait(&self, name: &str, socket: Option<&Path>) {
+    /// Waits until a driver has this socket. `None` waits until it isn't registered.
+    async fn wait_for_socket(&self, name: &str, socket: Option<&Path>) {
         let mut changes = self.drivers.subscribe();
-        let found = async {
-            let found = || self.drivers.get(name).map(|it| it.socket().to_owned());
-            while found().as_deref() != socket {
+        let wait = async {
+            let current = || {
+                self.drivers
+                    .get(name)
+                    .map(|driver| driver.socket().to_owned())
+            };
+            while current().as_deref() != socket {
                 changes.changed().await.unwrap();
             }
         };
-        let found = tokio::time::timeout(TEST_TIMEOUT, found).await;
-        found.unwrap_or_else(|_| panic!("driver {name} doesn't have the socket {socket:?}"));
+        let waited = tokio::time::timeout(TEST_TIMEOUT, wait).await;
+        waited.unwrap_or_else(|_| panic!("driver {name} doesn't have the socket {socket:?}"));
     }
 }
 
@@ -166,10 +170,10 @@ async fn a_driver_is_registered_as_long_as_its_socket_exists() {
     assert!(test.drivers.get("a.example").is_none());
     let mut service = test.register("sub/a-reg.sock", "a.example", "");
     assert_eq!(service.registration_error().await, None);
-    test.wait("a.example", Some(&test.at("sub/a-reg.sock")))
+    test.wait_for_socket("a.example", Some(&test.socket("sub/a-reg.sock")))
         .await;
-    fs::remove_file(test.at("sub/a-reg.sock")).unwrap();
-    test.wait("a.example", None).await;
+    fs::remove_file(test.socket("sub/a-reg.sock")).unwrap();
+    test.wait_for_socket("a.example", None).await;
 }
 
 #[tokio::test]
@@ -177,11 +181,11 @@ async fn a_replaced_driver_registers_again() {
     let test = TestDrivers::new(&[]);
     let mut first = test.register("a-reg.sock", "a.example", "/run/a/1.sock");
     assert_eq!(first.registration_error().await, None);
-    test.wait("a.example", Some(Path::new("/run/a/1.sock")))
+    test.wait_for_socket("a.example", Some(Path::new("/run/a/1.sock")))
         .await;
     let mut second = test.register("a-reg.sock", "a.example", "unix:///run/a/2.sock");
     assert_eq!(second.registration_error().await, None);
-    test.wait("a.example", Some(Path::new("/run/a/2.sock")))
+    test.wait_for_socket("a.example", Some(Path::new("/run/a/2.sock")))
         .await;
 }
 
@@ -194,11 +198,11 @@ async fn a_second_driver_with_the_name_registers_when_the_first_is_gone() {
     let error = second.registration_error().await.unwrap();
     let expected = format!(
         "driver a.example has already registered with {}",
-        test.at("1.sock").display()
+        test.socket("1.sock").display()
     );
     assert!(error.starts_with(&expected), "{error}");
-    fs::remove_file(test.at("1.sock")).unwrap();
-    test.wait("a.example", Some(Path::new("/run/a/2.sock")))
+    fs::remove_file(test.socket("1.sock")).unwrap();
+    test.wait_for_socket("a.example", Some(Path::new("/run/a/2.sock")))
         .await;
 }
 
@@ -213,7 +217,7 @@ async fn the_command_line_takes_precedence() {
     );
     let mut same = test.register("2.sock", "a.example", "/run/a/given.sock");
     assert_eq!(same.registration_error().await, None);
-    test.wait("a.example", Some(Path::new("/run/a/given.sock")))
+    test.wait_for_socket("a.example", Some(Path::new("/run/a/given.sock")))
         .await;
 }
 
@@ -234,5 +238,6 @@ async fn a_failed_registration_is_retried() {
     let test = TestDrivers::new(&[]);
     let mut service = test.register_after_failures(1, "a.sock", "a.example", "");
     assert_eq!(service.registration_error().await, None);
-    test.wait("a.example", Some(&test.at("a.sock"))).await;
+    test.wait_for_socket("a.example", Some(&test.socket("a.sock")))
+        .await;
 }

@@ -1,4 +1,5 @@
-//! Registers the driver of each socket as long as it exists, as kubelet's plugin watcher and plugin manager do.
+//! Registers the driver of each socket for as long as the socket exists, as kubelet's plugin watcher and plugin manager
+//! do.
 
 use std::collections::BTreeMap;
 use std::fs::DirBuilder;
@@ -21,7 +22,7 @@ use crust_serve::client::CallFailure;
 /// The interval at which a directory that can't be watched is listed.
 const UNWATCHED_INTERVAL: Duration = Duration::from_secs(10);
 
-/// A plugin could not be registered.
+/// The reason why a plugin wasn't registered.
 #[derive(Debug, thiserror::Error)]
 enum RegistrationError {
     #[error(transparent)]
@@ -55,7 +56,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// Returns the watcher of a directory, which is created if it doesn't exist.
+    /// Creates the watcher of a directory. [`Self::run`] creates the directory if it doesn't exist.
     pub(super) fn new(drivers: Drivers, registry: PathBuf) -> Self {
         Self {
             drivers,
@@ -92,7 +93,7 @@ impl Watcher {
     /// Creates and watches the directory, unless it is watched already.
     fn start_watch(&mut self) -> io::Result<()> {
         if self.watch.is_none() {
-            // kubelet's mode.
+            // The mode is kubelet's.
             let mut builder = DirBuilder::new();
             builder.recursive(true).mode(0o750).create(&self.registry)?;
             self.watch = Some(DirWatch::new(std::slice::from_ref(&self.registry))?);
@@ -121,7 +122,7 @@ impl Watcher {
         self.warnings = warnings;
     }
 
-    /// Unregisters the drivers of removed sockets, and starts the registration of those of new ones.
+    /// Unregisters the drivers of removed sockets, and starts to register the drivers of new sockets.
     fn update(&mut self, contents: &RegistryContents) {
         let changes = self.drivers.update(&contents.sockets);
         for RemovedSocket { socket, driver } in changes.removed {
@@ -131,7 +132,7 @@ impl Watcher {
             if let Some(driver) = driver {
                 let socket = socket.display();
                 tracing::info!(
-                    "driver {} unregistered: its socket {socket} was removed",
+                    "driver {} unregistered: its socket {socket} was removed or replaced",
                     driver.name()
                 );
             }

@@ -56,7 +56,7 @@ fn info(options: &[(&str, &str)]) -> FileSystemMountInfo {
 }
 
 #[test]
-fn the_first_lacking_capability_is_named() {
+fn the_first_missing_capability_is_named() {
     let (always, mismatch) = (
         Rpc::FsGroupChangePolicyAlways,
         Rpc::FsGroupChangePolicyRootMismatch,
@@ -77,14 +77,18 @@ fn the_first_lacking_capability_is_named() {
         (mount(Some(7), None, true), &[always], Some("SUBPATH")),
         (mount(Some(7), None, true), &[always, Rpc::Subpath], None),
     ];
-    for (mount, able, lacks) in cases {
-        let capabilities: RuntimeCapabilities = able.iter().copied().collect();
-        assert_eq!(capabilities.lacks(&mount), lacks, "{able:?}");
+    for (mount, supported, missing) in cases {
+        let capabilities: RuntimeCapabilities = supported.iter().copied().collect();
+        assert_eq!(
+            capabilities.missing_capability(&mount),
+            missing,
+            "{supported:?}"
+        );
     }
 }
 
 #[test]
-fn the_request_is_made_from_the_drivers_response() {
+fn the_request_is_built_from_the_drivers_response() {
     let options = info(&[("noatime", ""), ("commit", "5")]);
     let target = Path::new("/pods/1/mount");
     let request = |group, policy| {
@@ -104,12 +108,12 @@ fn the_request_is_made_from_the_drivers_response() {
         request(Some(0), Some("OnRootMismatch")),
         Ok(expected.clone())
     );
-    let without = RuntimePublishVolumeRequest {
+    let without_group = RuntimePublishVolumeRequest {
         fsgroup_gid: None,
         fsgroup_policy: String::new(),
         ..expected
     };
-    assert_eq!(request(None, Some("OnRootMismatch")), Ok(without));
+    assert_eq!(request(None, Some("OnRootMismatch")), Ok(without_group));
     let large = i64::from(i32::MAX) + 1;
     assert_eq!(
         request(Some(large), None),

@@ -40,7 +40,7 @@ impl FromStr for FeatureGates {
                 }
                 _ => {
                     return Err(format!(
-                        "unrecognized feature gate {name:?}; hint: crustlet has RuntimeAssistedMount, NewVolumeManagerReconstruction"
+                        "unrecognized feature gate {name:?}; hint: the feature gates are RuntimeAssistedMount and NewVolumeManagerReconstruction"
                     ));
                 }
             }

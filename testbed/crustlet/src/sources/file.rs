@@ -14,7 +14,7 @@ use super::{MAX_FILE_SIZE, trusted};
 use crate::objects::manifest::{self, Manifest};
 use crate::objects::{Kind, Name};
 
-/// How long objects must be missing from a file before they count as removed.
+/// The time for which objects must be missing from a file before they count as removed.
 const SETTLE_TIME: Duration = Duration::from_millis(500);
 
 /// A manifest file, and its last readable contents.
@@ -23,10 +23,10 @@ pub(super) struct ManifestFile {
     /// The state in which the file was last read.
     state: Option<FileState>,
     modified: Option<SystemTime>,
-    /// The last readable manifests; `None` if the file could never be read.
+    /// The last readable manifests. `None` if the file could never be read.
     manifests: Option<Arc<[Manifest]>>,
     error: Option<String>,
-    /// A loss of manifests that isn't accepted yet, and when it was first seen.
+    /// A loss of manifests that isn't accepted yet, and the time at which it was noticed.
     loss: Option<(Loss, Instant)>,
     is_gone: bool,
 }
@@ -36,7 +36,7 @@ pub(super) struct ManifestFile {
 enum Loss {
     /// The file doesn't exist.
     Gone,
-    /// The file is empty, or lacks an object that it had. Has the remaining manifests.
+    /// The file is empty, or lacks an object that it had. Contains the remaining manifests.
     Fewer(Arc<[Manifest]>),
 }
 
@@ -57,20 +57,20 @@ impl FileState {
 }
 
 impl ManifestFile {
-    /// Reads the file if it has changed. Returns when to call this again, if a loss isn't accepted yet.
+    /// Reads the file if it has changed. If a loss isn't accepted yet, returns the time after which to call this again.
     pub(super) fn refresh(&mut self, path: &Path, now: Instant) -> Option<Duration> {
-        let failed = match fs::symlink_metadata(path) {
-            Ok(it) if !it.is_file() => "not a regular file".to_owned(),
-            Ok(it) => match trusted::check_file(path, &it) {
+        let reason = match fs::symlink_metadata(path) {
+            Ok(metadata) if !metadata.is_file() => "not a regular file".to_owned(),
+            Ok(metadata) => match trusted::check_file(path, &metadata) {
                 Ok(()) => {
-                    if self.state != Some(FileState::new(&it)) {
-                        self.read(path, &it, now);
+                    if self.state != Some(FileState::new(&metadata)) {
+                        self.read(path, &metadata, now);
                     }
                     return self.accept_loss(now);
                 }
                 Err(reason) => reason,
             },
-            Err(failed) if failed.kind() == io::ErrorKind::NotFound => {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // The file is read when it comes back, even if its state is the same.
                 self.state = None;
                 match self.loss {
@@ -79,11 +79,11 @@ impl ManifestFile {
                 }
                 return self.accept_loss(now);
             }
-            Err(failed) => failed.to_string(),
+            Err(error) => error.to_string(),
         };
         self.state = None;
         self.loss = None;
-        self.error = Some(failed);
+        self.error = Some(reason);
         None
     }
 
@@ -141,7 +141,7 @@ impl ManifestFile {
         self.is_gone
     }
 
-    /// Returns whether the file may have lost an object. The loss isn't accepted yet.
+    /// Returns whether the file lacks an object, but the loss isn't accepted yet.
     pub(super) fn may_have_lost(&self, kind: Kind, name: &Name) -> bool {
         match &self.loss {
             None => false,
@@ -150,7 +150,7 @@ impl ManifestFile {
         }
     }
 
-    /// Returns the error because of which the last readable manifests are used.
+    /// Returns the error of the last attempt to read the file. While there is one, the last readable manifests are used.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

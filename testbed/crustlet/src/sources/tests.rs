@@ -234,13 +234,13 @@ fn apply_writes_one_file_per_object_and_is_idempotent() {
     let text = format!("{POD}---\n{CLAIM}");
     assert_eq!(applied(dir.path(), &text), Ok(vec![Created, Created]));
     assert_eq!(applied(dir.path(), &text), Ok(vec![Unchanged, Unchanged]));
-    let grown = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");
-    assert_eq!(applied(dir.path(), &grown), Ok(vec![Configured]));
+    let changed = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");
+    assert_eq!(applied(dir.path(), &changed), Ok(vec![Configured]));
     let read = loaded(dir.path());
     assert_eq!(read.objects.pods[&web()].uid, "given");
     let origin = &read.origins[&(Kind::Pod, web())];
     assert_eq!(origin.path, dir.path().join("pod_default_web.yaml"));
-    // If one object can't be written, none is.
+    // If one of the objects is refused, none is written.
     let other = POD.replace("image: app", "image: other");
     let refused = applied(dir.path(), &format!("{CLAIM}---\n{other}")).unwrap_err();
     assert!(
@@ -256,31 +256,32 @@ fn apply_writes_one_file_per_object_and_is_idempotent() {
 #[test]
 fn a_volume_can_become_deferred_but_not_the_reverse() {
     let dir = tempfile::tempdir().unwrap();
-    let with = |defer: &str| {
+    let pod_with_volume = |defer: &str| {
         let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
         POD.replace("containers", &volumes)
     };
-    let deferred = with(", deferFSMount: true");
+    let deferred = pod_with_volume(", deferFSMount: true");
     assert_eq!(
-        applied(dir.path(), &with("")),
+        applied(dir.path(), &pod_with_volume("")),
         Ok(vec![ApplyOutcome::Created])
     );
     assert_eq!(
         applied(dir.path(), &deferred),
         Ok(vec![ApplyOutcome::Configured])
     );
-    assert!(applied(dir.path(), &with("")).is_err());
+    assert!(applied(dir.path(), &pod_with_volume("")).is_err());
 }
 
 /// The mounter of a started pod's volumes is fixed, whether the pod or a policy deferred them.
 #[test]
 fn the_mounters_of_a_started_pod_cannot_change() {
     let dir = tempfile::tempdir().unwrap();
-    let with = |defer: &str| {
+    let pod_with_volume = |defer: &str| {
         let volumes = format!("volumes: [{{name: v, csi: {{driver: d.e{defer}}}}}], containers");
         POD.replace("containers", &volumes)
     };
-    let (plain, deferred) = (with(""), with(", deferFSMount: true"));
+    let plain = pod_with_volume("");
+    let deferred = pod_with_volume(", deferFSMount: true");
     let started = |is_deferred: bool| {
         let volumes = BTreeSet::from_iter(is_deferred.then(|| "v".to_owned()));
         BTreeMap::from([(web(), volumes)])
@@ -402,7 +403,7 @@ fn manifests_that_others_can_write_are_refused() {
     mode(&directory, 0o775);
     refused(&directory, "can be written by others than root");
     mode(&directory, 0o755);
-    // Others could replace the directory.
+    // Users other than root could replace the directory.
     mode(dir.path(), 0o777);
     refused(dir.path(), "can be written by others than root");
     let written = applied(&directory, CLAIM).unwrap_err();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crust_state::files::{Directory, FileError};
 
-/// A user other than root could change the file or directory.
+/// The error of a file or directory that a user other than root could change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{} {reason}; hint: manifests are run as root, so only root may own or write to the file and its parent directories \
@@ -28,7 +28,7 @@ impl Untrusted {
     }
 }
 
-/// Checks a manifest directory and its parents. A missing directory is no error.
+/// Checks a manifest directory and its parents. Succeeds if the directory doesn't exist.
 pub(super) fn check_directory(path: &Path) -> Result<(), String> {
     let opened = Directory::open(path).map(drop);
     opened.map_err(|error| match Untrusted::from_file_error(error) {

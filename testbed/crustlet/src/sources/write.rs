@@ -15,7 +15,7 @@ use crate::objects::manifest::{self, DocumentError, Manifest, ManifestError, Obj
 use crate::objects::name::UidError;
 use crate::objects::{Kind, Name, Pod};
 
-/// A manifest can't be written or removed.
+/// The reason why a manifest can't be written or removed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WriteError {
     /// The text has no valid manifests.
@@ -71,7 +71,7 @@ pub(crate) enum WriteError {
     PartiallyWritten {
         /// The objects that were written.
         written: Vec<String>,
-        /// The error of the next one.
+        /// The error of the next object.
         source: Box<Self>,
     },
 }
@@ -93,7 +93,7 @@ impl WriteError {
     }
 }
 
-/// The objects and pods before manifests are applied.
+/// The state before manifests are applied: the current manifests, and the pods that have started.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CurrentState<'a> {
     pub(crate) loaded: &'a LoadedManifests,
@@ -157,9 +157,11 @@ pub(crate) fn apply(
             ));
         }
     }
-    for (at, (_, file)) in files.iter().enumerate() {
+    for (index, (_, file)) in files.iter().enumerate() {
         file.write().map_err(|error| {
-            let written = files[..at].iter().map(|(it, _)| it.to_string());
+            let written = files[..index]
+                .iter()
+                .map(|(applied, _)| applied.to_string());
             error.after(written.collect())
         })?;
     }
@@ -223,24 +225,27 @@ fn plan_write(
     })
 }
 
-/// Checks that a pod may replace an existing one. `decided` are the deferred volumes of a started pod.
+/// Checks that a pod may replace an existing one. `started` has the deferred volumes of the existing pod if it has
+/// started.
 fn check_pod_update(
     pod: &Pod,
     existing: &Pod,
-    decided: Option<&BTreeSet<String>>,
+    started: Option<&BTreeSet<String>>,
 ) -> Result<(), WriteError> {
     // The manifest may be the original one, or one with the deferral that a policy has added.
-    let is_kept = |it: &BTreeSet<String>| pod.deferred == *it || pod.deferred == existing.deferred;
-    match decided {
+    let is_kept = |deferred: &BTreeSet<String>| {
+        pod.deferred == *deferred || pod.deferred == existing.deferred
+    };
+    match started {
         _ if !pod.has_same_spec(existing) => Err(WriteError::PodChanged(pod.name.clone())),
-        Some(decided) if is_kept(decided) => Ok(()),
+        Some(deferred) if is_kept(deferred) => Ok(()),
         Some(_) => Err(WriteError::PodStarted(pod.name.clone())),
         None if pod.may_replace(existing) => Ok(()),
         None => Err(WriteError::PodChanged(pod.name.clone())),
     }
 }
 
-/// Sets the deletion timestamp in an object's manifest, where a restarted crustlet finds it.
+/// Sets the deletion timestamp in an object's manifest, so that a restarted crustlet finds it.
 pub(crate) fn delete(
     loaded: &LoadedManifests,
     kind: Kind,
@@ -280,11 +285,13 @@ pub(crate) fn remove(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(path),
         text => text.unwrap_or_default(),
     };
-    // A half-written file has changed, too.
+    // A file that can't be parsed counts as changed, too: another program may be writing it.
     let manifests = manifest::read(&text).unwrap_or_default();
-    let is_object = |it: &Manifest| it.kind == kind && it.name == *name;
+    let is_object = |manifest: &Manifest| manifest.kind == kind && manifest.name == *name;
     let document = loaded.objects.documents.get(&key).map(AsRef::as_ref);
-    if !matches!(&manifests[..], [it] if is_object(it) && Some(&it.document) == document) {
+    let is_unchanged =
+        matches!(&manifests[..], [only] if is_object(only) && Some(&only.document) == document);
+    if !is_unchanged {
         let name = name.clone();
         return Err(WriteError::FileChanged { kind, name, path });
     }
@@ -299,7 +306,7 @@ pub(crate) fn remove_temporary_files(directory: &Path) -> Result<(), FileError> 
         directory.leftovers(&mut |found| {
             let result = found.and_then(|leftover| match leftover.maker_state() {
                 MakerState::Abandoned(_) => leftover.remove(),
-                // Another program's files can have such names.
+                // Files of other programs can have such names.
                 MakerState::InProgress | MakerState::Unknown(_) => Ok(()),
             });
             removed = std::mem::replace(&mut removed, Ok(())).and(result);
@@ -339,11 +346,11 @@ struct NewFile<'a> {
 }
 
 impl<'a> NewFile<'a> {
-    /// Checks the contents and the directory. Nothing is written.
+    /// Creates the contents, and checks them and the directory. Nothing is written.
     fn new(path: &'a Path, kind: Kind, name: &Name, document: &Value) -> Result<Self, WriteError> {
         let contents = serde_saphyr::to_string(document)
             .map_err(|error| WriteError::Yaml(kind, name.clone(), error.to_string()))?;
-        // Parses the contents again: YAML can't represent every document unambiguously.
+        // The contents are parsed to check them, because YAML can't represent every document unambiguously.
         let parsed = manifest::read(&contents)?;
         if parsed.first().map(|it| &it.document) != Some(document) {
             let reason = "the object cannot be represented as YAML".to_owned();

@@ -45,7 +45,7 @@ pub(crate) enum StepError {
 }
 
 impl StepError {
-    /// Returns the reason, which is kubelet's.
+    /// Returns kubelet's reason for the error.
     const fn reason(&self) -> &'static str {
         match self {
             Self::Config(_) => Failure::CONFIG_ERROR,
@@ -59,7 +59,7 @@ impl StepError {
         }
     }
 
-    /// Returns the reason, if an event with the details was emitted already.
+    /// Returns the reason of an error that an event with the details was already emitted about.
     pub(super) const fn image_error_reason(&self) -> Option<&'static str> {
         match self {
             Self::Pull { .. } | Self::NeverPulled(_) => Some(self.reason()),

@@ -37,7 +37,7 @@ impl PodWorker {
     async fn pull(&self, pod: &Pod, name: &str) -> Result<Image, StepError> {
         let message = format!("Pulling image {name:?}");
         self.events.normal(pod, "Pulling", message);
-        let since = Instant::now();
+        let start = Instant::now();
         if let Err(source) = self.cri.pull_image(name).await {
             let message = format!("Failed to pull image {name:?}: {}", error_message(&source));
             self.events.warning(pod, "Failed", message);
@@ -46,8 +46,8 @@ impl PodWorker {
                 source,
             });
         }
-        let took = since.elapsed().as_secs_f64();
-        let message = format!("Successfully pulled image {name:?} in {took:.1}s");
+        let seconds = start.elapsed().as_secs_f64();
+        let message = format!("Successfully pulled image {name:?} in {seconds:.1}s");
         self.events.normal(pod, "Pulled", message);
         let image = self.look_up(name).await?;
         image.ok_or_else(|| StepError::MissingAfterPull(name.to_owned()))
@@ -62,7 +62,6 @@ impl PodWorker {
     }
 }
 
-/// A container's `imagePullPolicy`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum PullPolicy {
     Always,

@@ -11,19 +11,19 @@ pub(super) fn create_directory(directory: &Path) -> Result<(), StepError> {
     fs::create_dir_all(directory).map_err(|source| logs_error("mkdir", directory, source))
 }
 
-/// Removes a container's log. Succeeds if there is none.
+/// Removes a container's log. Succeeds if the log doesn't exist.
 pub(super) fn remove_file(log: &Path) -> Result<(), StepError> {
     ignore_missing("unlink", log, fs::remove_file(log))
 }
 
-/// Removes the logs of a pod. They are found by the UID, because the pod's name may no longer be known.
+/// Removes the logs of a pod. They are found by the pod's UID, because its name may no longer be known.
 pub(super) fn remove_pod_logs(logs: &Path, uid: &str) -> Result<(), StepError> {
     let suffix = format!("_{uid}");
-    let listed = match fs::read_dir(logs) {
+    let entries = match fs::read_dir(logs) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        listed => listed.and_then(Iterator::collect::<io::Result<Vec<_>>>),
+        entries => entries.and_then(Iterator::collect::<io::Result<Vec<_>>>),
     };
-    for entry in listed.map_err(|source| logs_error("readdir", logs, source))? {
+    for entry in entries.map_err(|source| logs_error("readdir", logs, source))? {
         let name = entry.file_name();
         if name.as_encoded_bytes().ends_with(suffix.as_bytes()) {
             let path = entry.path();
@@ -60,7 +60,7 @@ mod tests {
     fn logs_of_a_pod_are_found_by_its_uid() {
         let directory = tempfile::tempdir().unwrap();
         let logs = directory.path().join("logs");
-        remove_pod_logs(&logs, "1-2").expect("no logs are no error");
+        remove_pod_logs(&logs, "1-2").expect("a pod without logs isn't an error");
         for name in ["default_web_1-2", "shop_db_21-2", "shop_db_1-22"] {
             create_directory(&logs.join(name).join("app")).unwrap();
         }

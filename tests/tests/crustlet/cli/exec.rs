@@ -41,7 +41,7 @@ fn it_passes_on_output_and_exit_code() {
         refused(&["web", "-c", "nope", "--", "true"]),
         "Pod default/web has no container \"nope\""
     );
-    let interactive = "exec has neither standard input nor a terminal, because CRI's ExecSync has none; hint: leave out -i and -t";
+    let interactive = "exec supports neither standard input nor a terminal, because the CRI's ExecSync doesn't; hint: leave out -i and -t";
     assert_eq!(refused(&["-it", "web", "--", "sh"]), interactive);
     let message = refused(&["web", "--timeout=1s", "--", "sleep", "1000"]);
     assert!(

@@ -260,7 +260,7 @@ fn it_reports_missing_objects_and_unknown_kinds() {
         refused(&["sc/nope"]),
         "storageclasses.storage.k8s.io \"nope\" not found"
     );
-    let unknown = "unknown resource type \"nodes\"; hint: crustlet has pods (po), persistentvolumeclaims (pvc), ";
+    let unknown = "unknown resource type \"nodes\"; hint: use one of pods (po), persistentvolumeclaims (pvc), ";
     assert!(refused(&["nodes"]).starts_with(unknown));
     assert_eq!(
         refused(&["pod/web", "pvc/data"]),

@@ -64,7 +64,7 @@ fn refuses_invalid_arguments() {
         ("--csi=nobody", "expected NAME=unix:///PATH"),
         (
             "--feature-gates=Unknown=true",
-            "unrecognized feature gate \"Unknown\"; hint: crustlet has RuntimeAssistedMount, NewVolumeManagerReconstruction",
+            "unrecognized feature gate \"Unknown\"; hint: the feature gates are RuntimeAssistedMount and NewVolumeManagerReconstruction",
         ),
         ("--root-dir=here", "must be an absolute path"),
         ("--volume-stats-agg-period=0", "the value must be 1 or more"),

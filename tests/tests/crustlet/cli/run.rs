@@ -122,7 +122,7 @@ fn it_waits_until_the_timeout_and_says_what_for() {
     assert!(
         waiting
             .text()
-            .ends_with("crustlet: pod/web failed: it was deleted\n"),
+            .ends_with("crustlet: pod/web failed: the pod was deleted\n"),
         "{}",
         waiting.text()
     );
@@ -189,7 +189,7 @@ fn an_invalid_manifest_changes_nothing() {
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: ../a}\nspec: {containers: [{name: a}]}\n",
-            "\"../a\" is not a valid name: use lower-case letters, digits, `-` and `.`, at most 253 bytes",
+            "\"../a\" is not a valid name; hint: use lower-case letters, digits, `-` and `.`, at most 253 bytes",
         ),
     ] {
         let whole = documents(&[&microvm("whole")]);

@@ -33,7 +33,7 @@ pub(in crate::cli) fn json_line(document: &Value) -> String {
     printable_json(&sorted(document).to_string()).into_owned() + "\n"
 }
 
-/// The object has a value that YAML cannot represent.
+/// The error of an object with a value that YAML can't represent.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write an object as YAML: {0}; hint: use -o json")]
 pub(in crate::cli) struct YamlError(#[from] serde_saphyr::ser_error::Error);

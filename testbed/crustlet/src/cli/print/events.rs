@@ -46,8 +46,8 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
 }
 
 /// Returns the headers of `kubectl events`.
-pub(in crate::cli) fn headers(namespaces: bool) -> Row {
-    let namespace = namespaces.then_some("NAMESPACE");
+pub(in crate::cli) fn headers(has_namespaces: bool) -> Row {
+    let namespace = has_namespaces.then_some("NAMESPACE");
     let columns = ["LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"];
     let headers = namespace.into_iter().chain(columns);
     headers.map(str::to_owned).collect()
@@ -56,7 +56,7 @@ pub(in crate::cli) fn headers(namespaces: bool) -> Row {
 /// Returns an event's row in the table of `kubectl events`.
 pub(in crate::cli) fn row(
     document: &Value,
-    namespaces: bool,
+    has_namespaces: bool,
     now: SystemTime,
 ) -> Result<Row, PrintError> {
     let print_error = |source| PrintError {
@@ -67,18 +67,18 @@ pub(in crate::cli) fn row(
     let text = |text: Option<String>| text.unwrap_or_default();
     let first = age::since(now, event.first_timestamp.as_ref());
     let last = age::since(now, event.last_timestamp.as_ref());
-    let seen = match event.count {
+    let last_seen = match event.count {
         Some(count) if count > 1 => format!("{last} (x{count} over {first})"),
         _ => first,
     };
     let object = event.involved_object;
     let cells = [
-        seen,
+        last_seen,
         text(event.type_),
         text(event.reason),
         format!("{}/{}", text(object.kind), text(object.name)),
         text(event.message).trim().to_owned(),
     ];
-    let namespace = namespaces.then(|| text(event.metadata.namespace));
+    let namespace = has_namespaces.then(|| text(event.metadata.namespace));
     Ok(namespace.into_iter().chain(cells).collect())
 }

@@ -118,7 +118,7 @@ fn container_reason(status: &PodStatus, default: String) -> String {
 /// A summary of the init containers.
 #[derive(Debug, Default)]
 struct InitSummary {
-    /// The status text of the first container that hasn't finished; `None` if all have.
+    /// The status text of the first container that hasn't finished. `None` if all have.
     unfinished: Option<String>,
     /// The number of sidecars that are ready.
     ready: usize,
@@ -132,7 +132,8 @@ impl InitSummary {
     fn of(spec: &PodSpec, status: &PodStatus) -> Self {
         let specs = || spec.init_containers.iter().flatten();
         let mut init = Self::default();
-        for (at, container) in status.init_container_statuses.iter().flatten().enumerate() {
+        let statuses = status.init_container_statuses.iter().flatten();
+        for (index, container) in statuses.enumerate() {
             let is_sidecar = specs().any(|it| it.name == container.name && is_sidecar(it));
             init.restarts.add(container);
             if is_sidecar {
@@ -152,7 +153,7 @@ impl InitSummary {
                 (None, Some(reason)) if reason != "PodInitializing" => {
                     init.unfinished = Some(format!("Init:{reason}"));
                 }
-                _ => init.unfinished = Some(format!("Init:{at}/{}", specs().count())),
+                _ => init.unfinished = Some(format!("Init:{index}/{}", specs().count())),
             }
             break;
         }

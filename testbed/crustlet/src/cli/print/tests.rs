@@ -1,4 +1,4 @@
-//! The expected tables are kubectl's output, character for character.
+//! Tests of the tables. The expected tables are kubectl's output, character for character.
 
 use std::time::Duration;
 
@@ -70,7 +70,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn pods() {
+fn pods_have_kubectls_columns() {
     check(
         POD,
         &pod(),
@@ -136,7 +136,7 @@ fn the_namespace_is_the_first_column_and_headers_can_be_omitted() {
 }
 
 #[test]
-fn claims() {
+fn claims_have_kubectls_columns() {
     let claims = Resource::Object(Kind::PersistentVolumeClaim);
     let claim = json!({
         "apiVersion": "v1",
@@ -173,7 +173,7 @@ fn claims() {
 }
 
 #[test]
-fn persistent_volumes() {
+fn persistent_volumes_have_kubectls_columns() {
     let volume = json!({
         "apiVersion": "v1",
         "kind": "PersistentVolume",
@@ -200,7 +200,7 @@ fn persistent_volumes() {
 }
 
 #[test]
-fn classes_drivers_and_secrets() {
+fn classes_drivers_and_secrets_have_kubectls_columns() {
     let class = json!({
         "apiVersion": "storage.k8s.io/v1",
         "kind": "StorageClass",
@@ -312,7 +312,7 @@ fn event() -> Value {
 }
 
 #[test]
-fn events_of_kubectl_get() {
+fn get_shows_events_as_kubectl_get_does() {
     check(
         Resource::Event,
         &event(),
@@ -334,7 +334,7 @@ fn events_of_kubectl_get() {
 }
 
 #[test]
-fn events_of_kubectl_events() {
+fn events_are_shown_as_by_kubectl_events() {
     let mut once = event();
     once["count"] = json!(1);
     let rows = [

@@ -20,7 +20,7 @@ use crate::objects::{Kind, Name};
 /// The interval at which the pods are listed. Events are only printed; the status of a pod decides its progress.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Pods are not running.
+/// The reason why pods aren't running.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum FollowError {
     /// At least one pod has failed.
@@ -39,7 +39,7 @@ pub(super) enum FollowError {
 #[derive(Debug)]
 struct FollowedPod {
     name: Name,
-    /// The UID of the pod when it was last seen; `None` if it never was.
+    /// The UID of the pod when it was last listed. `None` if it never was.
     uid: Option<String>,
     progress: Progress,
     /// The column STATUS in the table of pods.
@@ -59,7 +59,7 @@ impl FollowedPod {
         }
     }
 
-    /// Updates the progress. `None` is a pod that doesn't exist.
+    /// Updates the progress. `None` means that the pod doesn't exist.
     fn update(&mut self, pod: Option<&Pod>, now: SystemTime) {
         match pod {
             Some(pod) => {
@@ -67,9 +67,9 @@ impl FollowedPod {
                 self.progress = Progress::of(pod);
                 self.status = pods::summary(pod, now).status;
             }
-            // A pod that was never seen may not have been created yet.
+            // A pod that was never listed may not have been created yet.
             None if self.uid.is_none() => {}
-            None => self.progress = Progress::Failed("it was deleted".to_owned()),
+            None => self.progress = Progress::Failed("the pod was deleted".to_owned()),
         }
     }
 
@@ -79,7 +79,7 @@ impl FollowedPod {
         event.namespace == self.name.namespace && event.name == self.name.name && is_same
     }
 
-    fn why_waiting(&self) -> String {
+    fn waiting_reason(&self) -> String {
         let cause = self.warning.as_deref().unwrap_or(&self.status);
         format!("pod/{} is not running yet: {cause}", self.name.name)
     }
@@ -177,7 +177,7 @@ fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, tabl
 
 fn result(pods: &[FollowedPod], timeout: Option<Duration>) -> Result<(), FollowError> {
     let waiting = pods.iter().filter(|it| it.progress == Progress::Waiting);
-    let waiting: Vec<String> = waiting.map(FollowedPod::why_waiting).collect();
+    let waiting: Vec<String> = waiting.map(FollowedPod::waiting_reason).collect();
     let failed = pods.iter().filter_map(|pod| match &pod.progress {
         Progress::Failed(cause) => Some(format!("pod/{} failed: {cause}", pod.name.name)),
         _ => None,
@@ -252,10 +252,10 @@ mod tests {
     fn one_failed_pod_is_a_failure() {
         let pods = [
             followed("a", Progress::Running),
-            followed("b", Progress::Failed("it was deleted".to_owned())),
+            followed("b", Progress::Failed("the pod was deleted".to_owned())),
         ];
         let error = result(&pods, None).unwrap_err().to_string();
-        assert_eq!(error, "pod/web failed: it was deleted");
+        assert_eq!(error, "pod/web failed: the pod was deleted");
         assert_eq!(result(&pods[..1], None), Ok(()));
     }
 
@@ -276,7 +276,7 @@ mod tests {
         pod.update(Some(&existing), now);
         assert_eq!(pod.progress, Progress::Waiting);
         pod.update(None, now);
-        let deleted = Progress::Failed("it was deleted".to_owned());
+        let deleted = Progress::Failed("the pod was deleted".to_owned());
         assert_eq!(pod.progress, deleted);
     }
 }

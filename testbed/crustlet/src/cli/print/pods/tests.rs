@@ -1,4 +1,4 @@
-//! The expected summaries are kubectl's.
+//! Tests of the summaries. The expected summaries are kubectl's.
 
 use std::time::{Duration, SystemTime};
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Returns a time ten minutes after the epoch, in which the pods' timestamps are.
+/// Returns a time ten minutes after the epoch. The pods' timestamps are within these minutes.
 fn now() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_mins(10)
 }
@@ -20,12 +20,12 @@ fn container(name: &str, state: &Value) -> Value {
 
 fn pod(init: &[&Value], containers: &[&Value], phase: &str) -> Value {
     let names = |prefix: &str, count: usize| -> Vec<Value> {
-        let names = (0..count).map(|at| json!({"name": format!("{prefix}{at}")}));
+        let names = (0..count).map(|index| json!({"name": format!("{prefix}{index}")}));
         names.collect()
     };
     let statuses = |prefix: &str, states: &[&Value]| -> Vec<Value> {
         let states = states.iter().enumerate();
-        let states = states.map(|(at, state)| container(&format!("{prefix}{at}"), state));
+        let states = states.map(|(index, state)| container(&format!("{prefix}{index}"), state));
         states.collect()
     };
     json!({
@@ -67,14 +67,14 @@ fn terminated(code: i32, reason: &str) -> Value {
 
 #[test]
 fn the_status_is_the_reason_of_a_container() {
-    let runs = json!({"running": {}});
+    let running = json!({"running": {}});
     let creating = waiting("ContainerCreating");
     for (containers, phase, ready, status) in [
         (&[][..], "Pending", "0/0", "Pending"),
         (&[&creating], "Pending", "0/1", "ContainerCreating"),
-        (&[&runs], "Running", "1/1", "Running"),
+        (&[&running], "Running", "1/1", "Running"),
         (
-            &[&runs, &waiting("CrashLoopBackOff")],
+            &[&running, &waiting("CrashLoopBackOff")],
             "Running",
             "1/2",
             "CrashLoopBackOff",
@@ -113,8 +113,8 @@ fn the_status_is_the_reason_of_a_container() {
 
 #[test]
 fn completed_is_not_the_status_while_a_container_is_running() {
-    let runs = json!({"running": {}});
-    let mut one_runs = pod(&[], &[&terminated(0, "Completed"), &runs], "Running");
+    let running = json!({"running": {}});
+    let mut one_runs = pod(&[], &[&terminated(0, "Completed"), &running], "Running");
     check(&one_runs, "1/2", "NotReady");
     one_runs["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     check(&one_runs, "1/2", "Running");
@@ -142,35 +142,35 @@ fn the_status_is_that_of_the_first_unfinished_init_container() {
 
 #[test]
 fn a_started_sidecar_counts_as_ready() {
-    let runs = json!({"running": {}});
-    let mut with = pod(&[&runs], &[&waiting("PodInitializing")], "Pending");
-    with["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-    check(&with, "1/2", "PodInitializing");
-    with["status"]["initContainerStatuses"][0]["started"] = json!(false);
-    check(&with, "0/2", "Init:0/1");
+    let running = json!({"running": {}});
+    let mut pod = pod(&[&running], &[&waiting("PodInitializing")], "Pending");
+    pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    check(&pod, "1/2", "PodInitializing");
+    pod["status"]["initContainerStatuses"][0]["started"] = json!(false);
+    check(&pod, "0/2", "Init:0/1");
 }
 
 #[test]
 fn a_failed_sidecar_does_not_change_the_number_of_ready_containers() {
-    let mut with = pod(
+    let mut pod = pod(
         &[&waiting("CrashLoopBackOff")],
         &[&json!({"running": {}})],
         "Running",
     );
-    with["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
-    with["status"]["conditions"] = json!([{"type": "Initialized", "status": "True"}]);
-    check(&with, "1/2", "Init:CrashLoopBackOff");
+    pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
+    pod["status"]["conditions"] = json!([{"type": "Initialized", "status": "True"}]);
+    check(&pod, "1/2", "Init:CrashLoopBackOff");
 }
 
 #[test]
 fn a_deleted_pod_is_terminating_until_it_has_ended() {
-    let runs = json!({"running": {}});
-    let mut deleted = pod(&[], &[&runs], "Running");
+    let running = json!({"running": {}});
+    let mut deleted = pod(&[], &[&running], "Running");
     deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
     check(&deleted, "1/1", "Terminating");
-    let mut over = pod(&[], &[&terminated(0, "Completed")], "Succeeded");
-    over["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
-    check(&over, "0/1", "Completed");
+    let mut ended = pod(&[], &[&terminated(0, "Completed")], "Succeeded");
+    ended["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+    check(&ended, "0/1", "Completed");
 }
 
 #[test]
@@ -182,8 +182,12 @@ fn the_reason_of_the_pod_takes_precedence_over_its_phase() {
 
 #[test]
 fn restarts_have_the_age_of_the_last_one() {
-    let runs = json!({"running": {}});
-    let mut restarted = pod(&[&terminated(0, "Completed")], &[&runs, &runs], "Running");
+    let running = json!({"running": {}});
+    let mut restarted = pod(
+        &[&terminated(0, "Completed")],
+        &[&running, &running],
+        "Running",
+    );
     assert_eq!(summary(&restarted).restarts, "0");
     let ended_at = |time: &str| json!({"terminated": {"exitCode": 1, "finishedAt": time}});
     let containers = &mut restarted["status"]["containerStatuses"];
