@@ -76,8 +76,8 @@ pub(crate) fn run_agent_command(command: AgentCommand, socket: &Path) -> ExitCod
 }
 
 /// Creates a runtime with a thread for the connection. The main thread blocks while the reader of the output, such as a
-/// pager or a terminal (Ctrl-S), doesn't read. Meanwhile the other thread answers HTTP/2 pings, because the agent closes
-/// connections without an answer.
+/// pager or a terminal (Ctrl-S), doesn't read. Meanwhile the other thread answers HTTP/2 pings, because the agent
+/// closes connections without an answer.
 fn runtime() -> std::io::Result<Runtime> {
     Builder::new_multi_thread()
         .worker_threads(1)

@@ -181,8 +181,8 @@ fn error(path: &Path, reason: String) -> SourceError {
     }
 }
 
-/// Returns the sorted manifest files of a directory. Hidden files are skipped, because editors create such files. kubelet
-/// skips them, too.
+/// Returns the sorted manifest files of a directory. Hidden files, such as those of editors and of kubelet, are
+/// skipped.
 fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(directory)? {

@@ -27,8 +27,8 @@ const MISSING_RESCAN_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct DirWatch {
     inotify: AsyncFd<OwnedFd>,
-    /// The kernel's watch descriptor of each path. `None` while the path can't be watched, for example because it doesn't
-    /// exist.
+    /// The kernel's watch descriptor of each path. `None` while the path can't be watched, for example because it
+    /// doesn't exist.
     watched: BTreeMap<PathBuf, Option<i32>>,
 }
 
@@ -179,8 +179,8 @@ mod tests {
         }
     }
 
-    /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready. Without an event,
-    /// it jumps to the next rescan.
+    /// Returns whether a change is reported. The paused clock doesn't advance while an event is ready. Without an
+    /// event, it jumps to the next rescan.
     async fn reports_change(watch: &mut DirWatch) -> bool {
         let start = tokio::time::Instant::now();
         watch.changed().await;

@@ -9,8 +9,8 @@ use crate::objects::Pod;
 use crate::objects::manifest::is_name;
 use crate::volumes::spec::ephemeral_claim;
 
-/// Returns the claims to create. An existing claim with the same name isn't changed. If it doesn't belong to the pod, the
-/// pod's volume can't be resolved, and an event about that is emitted elsewhere.
+/// Returns the claims to create. An existing claim with the same name isn't changed. If it doesn't belong to the pod,
+/// the pod's volume can't be resolved, and an event about that is emitted elsewhere.
 pub(super) fn claims(inputs: &PlanInputs<'_>) -> Vec<Result<RecordUpdate, Notice>> {
     let pods = inputs.pods.iter().filter(|pod| !pod.is_deleted());
     let mut claims = Vec::new();

@@ -22,8 +22,8 @@ use crate::objects::{Name, StorageClass};
 /// The annotation of provisioned volumes. Its value is the driver's name. Volumes without it are never deleted.
 pub(super) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
-/// The annotations of provisioned volumes that name the Secret for `DeleteVolume`. The storage class, which names it too,
-/// may be gone by then.
+/// The annotations of provisioned volumes that name the Secret for `DeleteVolume`. The storage class, which names it
+/// too, may be gone by then.
 pub(super) const DELETION_SECRET: [&str; 2] = [
     "volume.kubernetes.io/provisioner-deletion-secret-namespace",
     "volume.kubernetes.io/provisioner-deletion-secret-name",

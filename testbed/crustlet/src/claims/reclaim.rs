@@ -84,8 +84,8 @@ pub(super) enum Reclaim {
     Wait(Notice),
 }
 
-/// Decides the next step of a provisioned volume. Its reclaim policy decides whether it is deleted or kept once its claim
-/// is gone and no pod on this node uses it.
+/// Decides the next step of a provisioned volume. Its reclaim policy decides whether it is deleted or kept once its
+/// claim is gone and no pod on this node uses it.
 pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();

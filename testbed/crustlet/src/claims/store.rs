@@ -91,8 +91,8 @@ impl Store {
         Ok(true)
     }
 
-    /// Removes the record of an object from memory and from the disk. A generated object is gone then, because it has no
-    /// manifest.
+    /// Removes the record of an object from memory and from the disk. A generated object is gone then, because it has
+    /// no manifest.
     pub(crate) fn forget(&mut self, kind: Kind, name: &Name) -> Result<(), StoreError> {
         self.directory.remove(&file_name(kind, name))?;
         self.records.remove(kind, name);

@@ -14,8 +14,8 @@ use super::name::Name;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Pod {
     pub(crate) name: Name,
-    /// `metadata.uid`. A pod without one gets a UID that is derived from its name, so that the UID is the same each time
-    /// the manifest is read. A static pod of kubelet gets a derived UID, too.
+    /// `metadata.uid`. A pod without one gets a UID that is derived from its name, so that the UID is the same each
+    /// time the manifest is read. A static pod of kubelet gets a derived UID, too.
     pub(crate) uid: String,
     pub(crate) metadata: ObjectMeta,
     pub(crate) spec: PodSpec,

@@ -39,8 +39,8 @@ pub(super) fn check_owner(volume: &Path, data: &VolumeData) -> Result<(), Operat
     }
 }
 
-/// Creates a volume's directory and record. Returns whether the directory is new. An existing directory without a record
-/// isn't new: its record may have been lost.
+/// Creates a volume's directory and record. Returns whether the directory is new. An existing directory without a
+/// record isn't new: its record may have been lost.
 pub(super) fn prepare(volume: &Path, data: &VolumeData) -> Result<bool, OperationError> {
     let exists = volume.try_exists();
     let is_new = !exists.map_err(OperationError::io("stat", volume))?;

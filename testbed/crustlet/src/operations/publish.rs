@@ -40,8 +40,8 @@ pub(crate) struct Publication {
     pub(crate) mounter: Mounter,
 }
 
-/// Calls `NodePublishVolume`, and applies the fsGroup to a file system on the host. `current_mounter` is the program that
-/// has already mounted the volume, if that is known.
+/// Calls `NodePublishVolume`, and applies the fsGroup to a file system on the host. `current_mounter` is the program
+/// that has already mounted the volume, if that is known.
 pub(crate) async fn publish(
     context: &Context,
     objects: &Objects,
@@ -250,8 +250,8 @@ pub(crate) async fn unpublish(
     let bind_mounts = layout.subpaths(pod).join(directory);
     blocking(move || subpath::unbind(&bind_mounts)).await?;
     let is_deferred = publication.mounter == Mounter::Deferred;
-    // A driver that lacks the capability by now (KEP-2857, story 5) is called without `defer_fs_ops`. The runtime cleans
-    // up after the pod.
+    // A driver that lacks the capability by now (KEP-2857, story 5) is called without `defer_fs_ops`. The runtime
+    // cleans up after the pod.
     let defer_fs_ops = is_deferred && driver.node_capabilities().await?.has(Rpc::DeferFsOps);
     let target = layout.target(pod, directory);
     let request = NodeUnpublishVolumeRequest {

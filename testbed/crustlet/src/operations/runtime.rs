@@ -58,7 +58,8 @@ pub(super) async fn file_systems(
     Ok(storage.file_systems().await?)
 }
 
-/// Publishes a pod's volumes to their runtime handlers. Can be repeated: a handler may have mounted some of them already.
+/// Publishes a pod's volumes to their runtime handlers. Can be repeated: a handler may have mounted some of them
+/// already.
 pub(crate) async fn publish_to_runtime(
     sandbox: &str,
     mounts: &[RuntimeMount],

@@ -1,5 +1,5 @@
-//! subPaths of volumes that a driver has mounted. As in kubelet, they are bind-mounted below the pod's directory, and the
-//! runtime gets the bind mount, so that a workload can't redirect it by changing a path in the volume.
+//! subPaths of volumes that a driver has mounted. As in kubelet, they are bind-mounted below the pod's directory, and
+//! the runtime gets the bind mount, so that a workload can't redirect it by changing a path in the volume.
 //!
 //! The runtime resolves the subPaths of a deferred volume (docs/protocol.md, "subPath").
 

@@ -131,7 +131,8 @@ impl StepChooser<'_> {
             return None;
         }
         let Some(current) = current_sandbox(observed) else {
-            // Containers in an older sandbox, or in one of two ready sandboxes, are stopped together with all sandboxes.
+            // Containers in an older sandbox, or in one of two ready sandboxes, are stopped together with all
+            // sandboxes.
             return if observed.is_stopped() {
                 self.remove_old(observed)
                     .or_else(|| self.new_sandbox(observed))

@@ -87,8 +87,9 @@ pub(crate) fn backoff(ended: &ObservedContainer, exit: &ContainerExit) -> Durati
     }
 }
 
-/// Returns the backoff of the container that is started after `previous`: the delay between the end of the new container
-/// and the start of its successor. It is recorded with the new container, so that it survives a restart of crustlet.
+/// Returns the backoff of the container that is started after `previous`: the delay between the end of the new
+/// container and the start of its successor. It is recorded with the new container, so that it survives a restart of
+/// crustlet.
 pub(crate) fn next_backoff(previous: Option<&ObservedContainer>) -> Duration {
     let Some(previous) = previous else {
         return Duration::ZERO;

@@ -150,7 +150,8 @@ impl ManifestFile {
         }
     }
 
-    /// Returns the error of the last attempt to read the file. While there is one, the last readable manifests are used.
+    /// Returns the error of the last attempt to read the file. While there is one, the last readable manifests are
+    /// used.
     pub(super) fn error(&self) -> Option<&str> {
         self.error.as_deref()
     }

@@ -51,8 +51,8 @@ pub(crate) fn compare_claim_ref(volume: &PersistentVolume, claim: &Name, uid: &s
     }
 }
 
-/// Returns whether a claim and a volume are bound to each other. A pre-bound volume isn't bound: whether it satisfies the
-/// claim has not been checked yet.
+/// Returns whether a claim and a volume are bound to each other. A pre-bound volume isn't bound: whether it satisfies
+/// the claim has not been checked yet.
 pub(crate) fn is_bound(
     name: &Name,
     claim: &PersistentVolumeClaim,

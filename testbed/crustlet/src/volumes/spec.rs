@@ -52,8 +52,8 @@ impl Lifecycle {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct VolumeSpec {
     pub(crate) id: VolumeId,
-    /// The name of the volume's directory in a pod's directory: the `PersistentVolume`'s name, or an inline volume's name
-    /// in the pod.
+    /// The name of the volume's directory in a pod's directory: the `PersistentVolume`'s name, or an inline volume's
+    /// name in the pod.
     pub(crate) directory: String,
     pub(crate) lifecycle: Lifecycle,
     /// Empty if the driver chooses the file system.

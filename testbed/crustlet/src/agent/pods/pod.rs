@@ -183,8 +183,9 @@ impl KnownPod {
         };
     }
 
-    /// Returns a second stop if a stop is under way and the grace period has become shorter since it began. kubelet does
-    /// the same. The second stop doesn't stop the sandboxes: the first stop does so after the containers have ended.
+    /// Returns a second stop if a stop is under way and the grace period has become shorter since it began. kubelet
+    /// does the same. The second stop doesn't stop the sandboxes: the first stop does so after the containers have
+    /// ended.
     pub(super) fn shortened_stop(&mut self) -> Option<EndStep> {
         let shortened = self.grace();
         let is_under_way = self.progress == PodProgress::StepRunning && self.is_ending;
