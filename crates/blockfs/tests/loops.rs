@@ -41,11 +41,11 @@ impl TestImage {
 
     fn make(&self, mebibytes: u64) {
         let file = File::create_new(&self.image).expect("the image is created");
-        file.set_len(mebibytes << 20).expect("it grows");
+        file.set_len(mebibytes << 20).expect("the image grows");
     }
 
     fn attach(&self) -> LoopDevice {
-        loops::attach(&self.image, false).expect("it is attached")
+        loops::attach(&self.image, false).expect("the image is attached")
     }
 
     fn find(&self) -> Option<LoopDevice> {
@@ -103,7 +103,7 @@ fn attribute(device: &Path, name: &str) -> String {
 }
 
 fn expect_error<T: std::fmt::Debug>(result: Result<T, LoopError>) -> (LoopError, String) {
-    let error = result.expect_err("it is refused");
+    let error = result.expect_err("the call fails");
     let message = error.to_string();
     assert!(message.contains("; hint: "), "{message}");
     (error, message)
@@ -119,7 +119,7 @@ fn attach_concurrently(test_image: &TestImage, barrier: &Barrier) -> Vec<LoopDev
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(work)).collect();
         let all = threads
             .into_iter()
-            .map(|thread| thread.join().expect("it is attached"));
+            .map(|thread| thread.join().expect("the image is attached"));
         all.collect()
     })
 }
@@ -132,7 +132,7 @@ fn an_image_has_one_device_however_often_it_is_attached() {
     for _ in 0..50 {
         attach_concurrently(&test_image, &barrier);
         assert_eq!(test_image.devices().len(), 1);
-        assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+        assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     }
     let all = attach_concurrently(&test_image, &barrier);
 
@@ -144,7 +144,7 @@ fn an_image_has_one_device_however_often_it_is_attached() {
     let device = Device::open(&attached.device).expect("a device");
     assert_eq!(device.number(), attached.number);
     assert_eq!(device.size().expect("a size"), 8 << 20);
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     assert_eq!(test_image.find(), None);
     assert!(
         !loops::detach(&test_image.image, long_deadline())
@@ -160,13 +160,15 @@ fn what_is_written_to_the_device_is_in_the_image() {
     let device = device.expect("the device opens");
     device
         .write_all_at(b"written", 4096)
-        .expect("it is written");
-    device.sync_all().expect("it is synced");
+        .expect("the device is written");
+    device.sync_all().expect("the device is synced");
     drop(device);
-    loops::detach(&test_image.image, long_deadline()).expect("it is detached");
+    loops::detach(&test_image.image, long_deadline()).expect("the image is detached");
     let mut found = [0; 7];
     let image = File::open(&test_image.image).expect("the image opens");
-    image.read_exact_at(&mut found, 4096).expect("it is read");
+    image
+        .read_exact_at(&mut found, 4096)
+        .expect("the image is read");
     assert_eq!(&found, b"written");
 }
 
@@ -175,7 +177,7 @@ fn direct_io_is_enabled_if_losetup_can_enable_it() {
     let test_image = TestImage::new();
     let losetup_device = test_image.losetup(&["--direct-io=on"]);
     let expected = attribute(&losetup_device, "dio");
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     let attached = test_image.attach();
     assert_eq!(attribute(&attached.device, "dio"), expected);
     assert_eq!(attached.direct_io, expected == "1");
@@ -185,7 +187,7 @@ fn direct_io_is_enabled_if_losetup_can_enable_it() {
 fn a_device_that_losetup_attached_is_found() {
     let test_image = TestImage::new();
     let losetup_device = test_image.losetup(&[]);
-    let found = test_image.find().expect("it is found");
+    let found = test_image.find().expect("the device is found");
     assert_eq!(found.device, losetup_device);
     assert_eq!(test_image.attach(), found);
 }
@@ -203,9 +205,9 @@ fn a_device_is_found_if_its_image_has_another_path() {
         .arg(elsewhere.path());
     let name = test_image.image.file_name().expect("a name");
     let losetup_device = run(losetup.arg(elsewhere.path().join(name)));
-    let found = test_image.find().expect("it is found");
+    let found = test_image.find().expect("the device is found");
     assert_eq!(found.device, Path::new(losetup_device.trim()));
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
 }
 
 #[test]
@@ -249,7 +251,7 @@ fn a_mounted_device_stays_attached_after_its_unmount() {
         run(Command::new("mkfs.ext4").arg("-q").arg(&attached.device));
         let mount_point = tempfile::tempdir().expect("a temporary directory");
         let mounted = TestMount::device(&attached.device, mount_point.path(), "ext4", "defaults");
-        let mounted = mounted.expect("it is mounted");
+        let mounted = mounted.expect("the volume is mounted");
         let (error, message) = expect_error(loops::detach(&test_image.image, expired_deadline()));
         assert!(matches!(error, LoopError::InUse { .. }), "{message}");
         let location = format!("mounted at {:?}", mount_point.path());
@@ -265,7 +267,7 @@ fn a_mounted_device_stays_attached_after_its_unmount() {
         });
         assert_eq!(free.expect("the device is checked"), Some(()));
         assert_eq!(test_image.find(), Some(attached));
-        assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+        assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     });
 }
 
@@ -280,7 +282,7 @@ fn a_device_that_is_open_is_not_changed() {
     assert_eq!(attribute(&attached.device, "autoclear"), "0");
     drop(open);
     assert_eq!(test_image.find(), Some(attached));
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
 }
 
 /// The other loop device has it open, like a process.
@@ -299,7 +301,7 @@ fn another_loop_device_on_the_device_is_named() {
         "{message}"
     );
     assert!(!message.contains("process"), "{message}");
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
 }
 
 #[test]
@@ -322,11 +324,11 @@ fn a_device_grows_with_its_image() {
     let attached = test_image.attach();
     let image = File::options().write(true).open(&test_image.image);
     let image = image.expect("the image opens");
-    image.set_len(12 << 20).expect("it grows");
+    image.set_len(12 << 20).expect("the image grows");
     let device = Device::open(&attached.device).expect("a device");
     assert_eq!(device.size().expect("a size"), 8 << 20);
     assert_eq!(
-        loops::refresh(&test_image.image).expect("it is refreshed"),
+        loops::refresh(&test_image.image).expect("the size is refreshed"),
         12 << 20
     );
     assert_eq!(device.size().expect("a size"), 12 << 20);
@@ -382,7 +384,7 @@ fn a_device_is_idle_once_it_is_detached() {
     let is_detached = |path: &Path| loops::is_detached(path).expect("the state is known");
     let device = test_image.attach().device;
     assert!(!is_detached(&device));
-    let open = File::open(&device).expect("it is opened");
+    let open = File::open(&device).expect("the device opens");
     run(Command::new("losetup").arg("--detach").arg(&device));
     assert!(
         !is_detached(&device),
@@ -393,7 +395,7 @@ fn a_device_is_idle_once_it_is_detached() {
     let node = test_image.directory.path().join("node");
     run(Command::new("mknod").arg(&node).args(["b", "7", "1048000"]));
     assert!(is_detached(&node));
-    fs::remove_file(&node).expect("it is removed");
+    fs::remove_file(&node).expect("the node is removed");
     assert!(is_detached(&node), "the node was removed too");
     assert!(!is_detached(&test_image.image), "it is not a device");
 }
@@ -403,12 +405,15 @@ fn a_detached_number_is_writable_for_the_next_image() {
     let test_image = TestImage::new();
     test_image.attach();
     for read_only in [true, false, true, true] {
-        loops::set_read_only(&test_image.image, read_only).expect("it is set");
-        assert_eq!(test_image.find().expect("it is there").read_only, read_only);
+        loops::set_read_only(&test_image.image, read_only).expect("the flag is set");
+        assert_eq!(
+            test_image.find().expect("the device is found").read_only,
+            read_only
+        );
     }
     let old = test_image.attach();
     assert!(old.read_only, "attaching it again doesn't change that");
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     // Another test may already use the number, and make it read-only for a while.
     let number = Path::new("/sys/dev/block").join(old.number.to_string());
     let is_writable = || {
@@ -416,7 +421,9 @@ fn a_detached_number_is_writable_for_the_next_image() {
         Ok::<_, std::io::Error>((text == "0\n").then_some(()))
     };
     assert_eq!(
-        long_deadline().poll(is_writable).expect("it is there"),
+        long_deadline()
+            .poll(is_writable)
+            .expect("the attribute is readable"),
         Some(())
     );
     assert!(!TestImage::new().attach().read_only);
@@ -440,7 +447,7 @@ fn a_device_number_that_was_left_read_only_is_writable_for_the_next_image() {
     let test_image = TestImage::new();
     let attached = std::panic::catch_unwind(|| test_image.attach());
     blockdev("--setrw");
-    let attached = attached.expect("it is attached");
+    let attached = attached.expect("the image is attached");
     assert_eq!(attached.device, device, "the first free device");
     assert!(!attached.read_only);
 }
@@ -448,7 +455,7 @@ fn a_device_number_that_was_left_read_only_is_writable_for_the_next_image() {
 #[test]
 fn an_image_attached_read_only_cannot_be_made_writable() {
     let test_image = TestImage::new();
-    let attached = loops::attach(&test_image.image, true).expect("it is attached");
+    let attached = loops::attach(&test_image.image, true).expect("the image is attached");
     assert!(attached.read_only);
     assert_eq!(test_image.attach(), attached, "it is returned unchanged");
     let (error, message) = expect_error(loops::set_read_only(&test_image.image, false));
@@ -456,8 +463,8 @@ fn an_image_attached_read_only_cannot_be_made_writable() {
         matches!(error, LoopError::AttachedReadOnly { .. }),
         "{message}"
     );
-    assert!(test_image.find().expect("it is there").read_only);
-    assert!(loops::detach(&test_image.image, long_deadline()).expect("it is detached"));
+    assert!(test_image.find().expect("the device is found").read_only);
+    assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
     assert!(
         !test_image.attach().read_only,
         "attached again, it is writable"
@@ -498,11 +505,11 @@ fn a_lock_on_the_image_prevents_detaching_it() {
     let test_image = TestImage::new();
     test_image.attach();
     let lock = File::open(&test_image.image).expect("the image opens");
-    lock.lock().expect("it is locked");
+    lock.lock().expect("the image is locked");
     let (error, message) = expect_error(loops::detach(&test_image.image, expired_deadline()));
     assert!(matches!(error, LoopError::Locked { .. }), "{message}");
     drop(lock);
-    assert!(loops::detach(&test_image.image, expired_deadline()).expect("it is detached"));
+    assert!(loops::detach(&test_image.image, expired_deadline()).expect("the image is detached"));
 }
 
 #[test]

@@ -81,7 +81,7 @@ fn directories_and_files_are_found_as_path_descriptors() {
 fn names_may_be_any_bytes() {
     let tree = Tree::new();
     let name = OsStr::from_bytes(b"new\nline \xff");
-    let made = try_resolve(&tree, name, MissingPolicy::Create).expect("it is made");
+    let made = try_resolve(&tree, name, MissingPolicy::Create).expect("the directory is created");
     assert!(is_same_file(&made, &tree.root().join(name)));
 }
 
@@ -110,7 +110,8 @@ fn relative_links_inside_the_volume_are_followed() {
         assert_eq!(resolved.kind, kind, "{subpath}");
         assert!(is_same_file(&resolved, path), "{subpath}");
     }
-    let made = try_resolve(&tree, "b/up/new/deep", MissingPolicy::Create).expect("it is made");
+    let made = try_resolve(&tree, "b/up/new/deep", MissingPolicy::Create)
+        .expect("the directory is created");
     assert!(is_same_file(&made, &directory.join("new/deep")));
 }
 
@@ -156,10 +157,7 @@ fn a_link_out_of_the_volume_is_refused() {
             }
         }
     }
-    assert_eq!(
-        fs::read_dir(outside.root()).expect("it is listed").count(),
-        0
-    );
+    assert_eq!(fs::read_dir(outside.root()).expect("a listing").count(), 0);
 }
 
 #[test]
@@ -208,7 +206,8 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
         set_mode(tree.root(), mode);
         let old = tree.directory("old", 0o711);
         set_mode(&old, 0o711);
-        let made = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is made");
+        let made = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create)
+            .expect("the directory is created");
         assert_eq!(made.kind, MountPointType::Directory);
         assert!(is_same_file(&made, &old.join("a/b/c")));
         for new in ["old/a", "old/a/b", "old/a/b/c"] {
@@ -223,7 +222,8 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
             0o711,
             "an existing directory is not changed"
         );
-        let existing = try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("it is there");
+        let existing =
+            try_resolve(&tree, "old/a/b/c", MissingPolicy::Create).expect("the directory exists");
         assert!(is_same_file(&existing, &old.join("a/b/c")));
     }
     assert_eq!(umask(), previous, "the umask is restored");
@@ -233,7 +233,7 @@ fn directories_are_made_with_the_roots_mode_despite_the_umask() {
 fn a_missing_subpath_is_not_made_with_refuse() {
     let tree = Tree::new();
     assert!(expect_error(&tree, "a/b", MissingPolicy::Refuse).contains("ENOENT"));
-    assert_eq!(fs::read_dir(tree.root()).expect("it is listed").count(), 0);
+    assert_eq!(fs::read_dir(tree.root()).expect("a listing").count(), 0);
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn another_mount_in_the_volume_is_not_entered() {
         let mounted = TestMount::tmpfs(&other);
         let message = expect_error(&tree, "other/x", MissingPolicy::Create);
         assert!(message.contains("leads out of the volume"), "{message}");
-        assert_eq!(fs::read_dir(&other).expect("it is listed").count(), 0);
+        assert_eq!(fs::read_dir(&other).expect("a listing").count(), 0);
         drop(mounted);
     });
 }
@@ -306,17 +306,20 @@ fn subpaths_are_made_in_a_writable_detached_volume() {
             options: &options::parse(&[option]).expect("the option is valid"),
             exclusive: true,
         })
-        .expect("it is mounted");
+        .expect("the volume is mounted");
         let missing = Path::new(option).join("new");
         let result = resolve(volume.as_fd(), &missing, MissingPolicy::Create);
         match expected {
-            None => assert_eq!(result.expect("it is made").kind, MountPointType::Directory),
+            None => assert_eq!(
+                result.expect("the directory is created").kind,
+                MountPointType::Directory
+            ),
             Some(words) => {
-                let message = result.expect_err("it is read-only").to_string();
+                let message = result.expect_err("the volume is read-only").to_string();
                 assert!(message.contains(words), "{message}");
                 let existing = resolve(volume.as_fd(), Path::new("rw/new"), MissingPolicy::Create);
                 assert_eq!(
-                    existing.expect("it was made before").kind,
+                    existing.expect("the directory exists").kind,
                     MountPointType::Directory
                 );
             }
@@ -381,7 +384,10 @@ fn concurrent_calls_return_the_same_new_directory() {
             let attempt = || try_resolve(&tree, "a/b/c/d", MissingPolicy::Create);
             let makers: Vec<_> = (0..4).map(|_| scope.spawn(attempt)).collect();
             for maker in makers {
-                let made = maker.join().expect("no panic").expect("it is made");
+                let made = maker
+                    .join()
+                    .expect("no panic")
+                    .expect("the directory is created");
                 assert!(
                     is_same_file(&made, &tree.root().join("a/b/c/d")),
                     "round {round}"
@@ -399,7 +405,7 @@ fn a_component_that_becomes_a_link_is_not_followed() {
     outside.directory("there", 0o755);
     tree.directory("a", 0o755);
     let there = tree.directory("a/there", 0o755);
-    let inside = fs::metadata(&there).expect("it is there").ino();
+    let inside = fs::metadata(&there).expect("the directory exists").ino();
     let (entry, link) = (tree.root().join("a"), tree.root().join("b"));
     symlink(outside.root(), &link).expect("a link");
     let stop = AtomicBool::new(false);
@@ -425,8 +431,5 @@ fn a_component_that_becomes_a_link_is_not_followed() {
             }
         }
     });
-    assert_eq!(
-        fs::read_dir(outside.root()).expect("it is listed").count(),
-        1
-    );
+    assert_eq!(fs::read_dir(outside.root()).expect("a listing").count(), 1);
 }

@@ -238,7 +238,7 @@ mod tests {
         );
         Lock::acquire(&locks, other, soon).expect("another lock is free");
         drop(held);
-        Lock::acquire(&locks, LockName::Owners, soon).expect("it was released");
+        Lock::acquire(&locks, LockName::Owners, soon).expect("the lock was released");
         let existing = Lock::try_acquire_existing(&locks, LockName::Owners).unwrap();
         assert!(existing.is_some(), "it was released again");
         let error = Lock::acquire(&locks, LockName::Owners, soon).unwrap_err();

@@ -8,12 +8,12 @@ const MIB: u64 = 1 << 20;
 
 fn image(size: u64) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    file.as_file().set_len(size).expect("it grows");
+    file.as_file().set_len(size).expect("the file grows");
     file
 }
 
 fn contents(file: &File, size: u64) -> Contents {
-    identify(file, size).expect("it is read")
+    identify(file, size).expect("the contents are identified")
 }
 
 #[test]

@@ -225,7 +225,7 @@ mod tests {
 
     fn inode(root: &Path, name: &CStr) -> u64 {
         let path = root.join(name.to_str().expect("digits"));
-        fs::symlink_metadata(path).expect("it is there").ino()
+        fs::symlink_metadata(path).expect("the entry exists").ino()
     }
 
     /// Returns a directory of two thousand files and a thousand directories, a batch of all of them, and the number of
@@ -240,12 +240,12 @@ mod tests {
                 File::create(path).expect("a file");
             }
         }
-        let directory = File::open(root.path()).expect("it opens");
+        let directory = File::open(root.path()).expect("the directory opens");
         let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
         let mut reads = 0;
         while batch
             .read(directory.as_fd(), &mut buffer)
-            .expect("it is read")
+            .expect("the directory is read")
         {
             reads += 1;
             assert!(batch.is_large());
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn an_empty_directory_has_no_names_and_then_ends() {
         let root = tempfile::tempdir().expect("a temporary directory");
-        let directory = File::open(root.path()).expect("it opens");
+        let directory = File::open(root.path()).expect("the directory opens");
         let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
         let mut read = || batch.read(directory.as_fd(), &mut buffer);
         assert_eq!(read(), Ok(true));

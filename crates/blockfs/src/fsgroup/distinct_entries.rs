@@ -171,7 +171,7 @@ mod tests {
             let limit = 10 * distinct.max(MIN_LISTED);
             let mut inodes = (0..limit / size).map(|index| before + index % directories);
             let ended = inodes.find_map(|inode| list(&entries, inode, size).err());
-            let RepeatedListing { listed, distinct } = ended.expect("it ends");
+            let RepeatedListing { listed, distinct } = ended.expect("the listing ends");
             assert!(listed > distinct * MAX_REPEATS, "{listed} {distinct}");
         }
     }

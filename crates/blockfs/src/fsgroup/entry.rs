@@ -192,8 +192,8 @@ mod tests {
     #[test]
     fn another_file_system_on_proc_is_reported_as_the_nodes_error() {
         let directory = tempfile::tempdir().expect("a directory");
-        let directory = File::open(directory.path()).expect("it opens");
-        let error = ModeSetter::from_links(directory.into()).expect_err("it is refused");
+        let directory = File::open(directory.path()).expect("the directory opens");
+        let error = ModeSetter::from_links(directory.into()).expect_err("the directory is refused");
         assert!(
             matches!(error, FsGroupError::NoProcfs { errno: None }),
             "{error}"
@@ -203,7 +203,7 @@ mod tests {
         for wrong in ["shut down", "repair", "e2fsck"] {
             assert!(!message.contains(wrong), "{message}");
         }
-        let descriptors = File::open(PROC_DESCRIPTORS).expect("it opens");
+        let descriptors = File::open(PROC_DESCRIPTORS).expect("the directory opens");
         assert!(matches!(
             ModeSetter::from_links(descriptors.into()),
             Ok(ModeSetter::Links(_))

@@ -266,7 +266,7 @@ mod tests {
             pool.next(false, &mut counts(4), true),
             NextTask::End
         ));
-        let (halt, counts) = pool.end().expect_err("it was halted");
+        let (halt, counts) = pool.end().expect_err("the pool was halted");
         assert_eq!(counts.entries, 9);
         assert!(matches!(halt, HaltReason::Failed(_)), "{halt:?}");
     }

@@ -188,7 +188,7 @@ mod tests {
     fn directory() -> OpenDirectory {
         OpenDirectory {
             directory: Arc::new(Directory::root((0, 0, 0))),
-            descriptor: Arc::new(File::open("/").expect("it opens").into()),
+            descriptor: Arc::new(File::open("/").expect("the directory opens").into()),
         }
     }
 
@@ -285,10 +285,10 @@ mod tests {
         let root = tempfile::tempdir().expect("a temporary directory");
         File::create(root.path().join("file")).expect("a file");
         let (mut entries, mut buffer) = (Batch::default(), ListingBuffer::new());
-        let listed = File::open(root.path()).expect("it opens");
+        let listed = File::open(root.path()).expect("the directory opens");
         entries
             .read(listed.as_fd(), &mut buffer)
-            .expect("it is read");
+            .expect("the directory is read");
         let mut queue = Queue::default();
         queue.push_directory(directory());
         queue.push(subdirectories(&[c"a"]));
@@ -313,7 +313,7 @@ mod tests {
         let Some(Task::Reopen(pending)) = queue.take() else {
             panic!("it was closed");
         };
-        queue.push(pending.reopened(File::open("/").expect("it opens").into()));
+        queue.push(pending.reopened(File::open("/").expect("the directory opens").into()));
         assert_eq!(name(queue.take()).as_c_str(), c"a");
         assert_eq!(name(queue.take()).as_c_str(), c"b");
         assert!(matches!(queue.take(), Some(Task::Reopen(_))));

@@ -191,12 +191,14 @@ fn a_directory_moved_during_the_walk_is_walked_again() {
     let mut moved = 0;
     let result = run_walk(&fd, GROUP, FsGroupChangePolicy::Always, &mut |_| {
         if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
-            fs::rename(root.join("d/d/d"), root.join("d/moved")).expect("it is moved");
+            fs::rename(root.join("d/d/d"), root.join("d/moved")).expect("the directory is moved");
             moved += 1;
         }
         ControlFlow::Continue(())
     });
-    let counts = result.expect("it is found").expect("the policy is Always");
+    let counts = result
+        .expect("the directory is found")
+        .expect("the policy is Always");
     assert_eq!(
         (moved, counts.changed),
         (1, DeepTree::ENTRIES),
@@ -217,13 +219,13 @@ fn the_walk_fails_if_a_directory_is_moved_in_each_pass() {
         let file = tree.file(&names[1].split('/').collect::<Vec<_>>());
         if fs::metadata(&file).is_ok_and(|file| file.gid() == GROUP) {
             std::os::unix::fs::chown(&file, None, Some(0)).expect("the next pass changes it");
-            fs::rename(root.join(names[1]), root.join(names[0])).expect("it is moved");
+            fs::rename(root.join(names[1]), root.join(names[0])).expect("the directory is moved");
             names.swap(0, 1);
             moved += 1;
         }
         ControlFlow::Continue(())
     });
-    let error = result.expect_err("it is moved in each pass");
+    let error = result.expect_err("the directory is moved in each pass");
     assert!(
         matches!(error, FsGroupError::KeepsChanging { .. }),
         "{error}"

@@ -41,7 +41,7 @@ fn only_ext_needs_a_capability_to_grow() {
         ("btrfs", true, true),
         ("squashfs", false, false),
     ] {
-        let known = find(fstype).expect("it is in the table");
+        let known = find(fstype).expect("the table has the type");
         assert_eq!(
             [known.can_grow(true), known.can_grow(false)],
             [with, without]

@@ -6,9 +6,10 @@ const UUID: Uuid = Uuid(*b"0123456789abcdef");
 
 fn image(writes: &[(u64, &[u8])]) -> std::fs::File {
     let file = tempfile::tempfile().expect("a temporary file");
-    file.set_len(0x2_0000).expect("it grows");
+    file.set_len(0x2_0000).expect("the file grows");
     for (offset, bytes) in writes {
-        file.write_all_at(bytes, *offset).expect("it is written");
+        file.write_all_at(bytes, *offset)
+            .expect("the image is written");
     }
     file
 }
@@ -29,7 +30,7 @@ fn ext_image(features: [u32; 3]) -> std::fs::File {
 }
 
 fn found(image: std::fs::File) -> Signature {
-    let found = probe(image).expect("it is read");
+    let found = probe(image).expect("the image is read");
     found.expect("a file system is there")
 }
 
@@ -122,7 +123,7 @@ fn zeroes_and_half_a_magic_number_are_not_a_file_system() {
 #[test]
 fn a_device_too_small_for_a_superblock_holds_none() {
     let file = image(&[]);
-    file.set_len(3).expect("it shrinks");
+    file.set_len(3).expect("the file shrinks");
     assert_eq!(probe(&file), Ok(None));
 }
 
@@ -132,7 +133,7 @@ fn an_ext_with_an_invalid_block_size_is_found() {
         let image = ext_image([0x3c, 0x42, 0x3]);
         image
             .write_all_at(&bits.to_le_bytes(), 0x418)
-            .expect("it is written");
+            .expect("the image is written");
         let found = found(image);
         let block = if bits < 54 { 1024 << bits } else { 0 };
         assert_eq!((found.fstype, found.block), ("ext4", block), "{bits}");

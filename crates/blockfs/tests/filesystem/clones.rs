@@ -33,7 +33,7 @@ fn exists(mount: &OwnedFd, name: &str) -> bool {
 fn xfs_with_dirty_log() -> Image {
     let image = Image::formatted("xfs", &[]);
     let loop_device = image.attach();
-    let mount = mount(&loop_device, "xfs", &[], true).expect("it is mounted");
+    let mount = mount(&loop_device, "xfs", &[], true).expect("the volume is mounted");
     make_file(&mount, "in-the-log").expect("a file");
     let path = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
     run(Command::new("xfs_io").args(["-x", "-c", "shutdown -f", &path]));
@@ -57,11 +57,11 @@ fn an_xfs_gets_nouuid_only_while_its_clone_is_mounted() {
         assert!(!has_nouuid(&unrelated));
         let mounted_clone = mount(&clone, "xfs", &["logbufs=4"], true).expect("the clone");
         assert!(has_nouuid(&mounted_clone));
-        make_file(&mounted_clone, "only-here").expect("it can be written to");
+        make_file(&mounted_clone, "only-here").expect("the clone is writable");
         assert!(!exists(&original, "only-here"));
 
         // A second pod shares the clone's superblock.
-        let second = mount(&clone, "xfs", &["logbufs=4"], false).expect("it is shared");
+        let second = mount(&clone, "xfs", &["logbufs=4"], false).expect("the superblock is shared");
         assert!(exists(&second, "only-here"));
         drop((mounted_clone, second));
         wait_until_free(&clone.device());
@@ -107,7 +107,7 @@ fn a_dirty_read_only_xfs_clone_is_mounted_without_its_log() {
     let _original = mount(&loop_device, "xfs", &[], true).expect("the original");
     let mounted_clone = mount(&clone, "xfs", &["ro"], true).expect("the clone");
     assert!(!exists(&mounted_clone, "in-the-log"));
-    let error = make_file(&mounted_clone, "new").expect_err("it is read-only");
+    let error = make_file(&mounted_clone, "new").expect_err("the clone is read-only");
     assert_eq!(error, Errno::ROFS);
 }
 
@@ -143,7 +143,7 @@ fn fsid(loop_device: &TestLoopDevice) -> String {
 
 #[track_caller]
 fn expect_clone_error(clone: &TestLoopDevice, options: &[&str], other: &Path) {
-    let error = mount(clone, "btrfs", options, true).expect_err("it is refused");
+    let error = mount(clone, "btrfs", options, true).expect_err("the mount is refused");
     let expected = format!(
         "btrfs on \"{}\": its file-system id {} is also that of \"{}\", which is mounted \
          (/sys/fs/btrfs); hint: ",
@@ -176,7 +176,7 @@ fn a_clone_of_a_mounted_btrfs_is_refused_and_not_written_to() {
     drop((original, second));
     wait_until_free(&loop_device.device());
     let clone_alone = mount(&clone, "btrfs", &[], true).expect("the clone without its original");
-    make_file(&clone_alone, "file").expect("it can be written to");
+    make_file(&clone_alone, "file").expect("the clone is writable");
     expect_clone_error(&loop_device, &[], clone.path());
 }
 
@@ -200,7 +200,7 @@ fn ext4_clones_can_be_mounted_at_the_same_time() {
         let (loop_device, clone) = (image.attach(), clone.attach());
         let original = mount(&loop_device, fstype, &[], true).expect("the original");
         let mounted_clone = mount(&clone, fstype, &[], true).expect("the clone");
-        make_file(&mounted_clone, "only-here").expect("it can be written to");
+        make_file(&mounted_clone, "only-here").expect("the clone is writable");
         assert!(!exists(&original, "only-here"));
     }
 }

@@ -179,7 +179,7 @@ fn a_device_held_by_another_type_is_busy() {
     let (cause, _) = expect_error(mount(&loop_device, "ext4", &[], false), &loop_device, start);
     assert_eq!(cause, MountErrorCause::InUse);
     drop(holder);
-    let ext2 = mount(&loop_device, "ext2", &[], true).expect("it is free again");
+    let ext2 = mount(&loop_device, "ext2", &[], true).expect("the device is free again");
     let (cause, _) = expect_error(mount(&loop_device, "ext4", &[], false), &loop_device, start);
     assert_eq!(cause, MountErrorCause::InUse);
     drop(ext2);
@@ -191,12 +191,12 @@ fn a_second_mount_of_an_exclusive_device_is_refused() {
     for fstype in TYPES {
         let image = Image::formatted(fstype, &[]);
         let loop_device = image.attach();
-        let first = mount(&loop_device, fstype, &[], true).expect("it is mounted");
+        let first = mount(&loop_device, fstype, &[], true).expect("the volume is mounted");
         assert!(
             loop_device
                 .device()
                 .is_held_exclusively()
-                .expect("it answers")
+                .expect("the kernel answers")
         );
         if kernel() >= (6, 6) {
             let start = format!("fsconfig({{device}}, {fstype}, create): EBUSY: ");
@@ -222,7 +222,7 @@ fn a_device_is_not_mounted_read_only_and_read_write_at_once() {
     ] {
         let image = Image::formatted(fstype, &[]);
         let loop_device = image.attach();
-        let held = mount(&loop_device, fstype, &[first], true).expect("it is mounted");
+        let held = mount(&loop_device, fstype, &[first], true).expect("the volume is mounted");
         let start = format!(
             "fsconfig({{device}}, {fstype}, create): EBUSY: \
              the device's file system is mounted read-"
@@ -298,7 +298,7 @@ fn a_node_that_becomes_another_device_is_refused() {
         options: &options,
         exclusive: true,
     })
-    .expect_err("it is another device");
+    .expect_err("the device is another one");
     assert!(matches!(error, MountError::Replaced { .. }), "{error}");
     wait_until_free(&other.device());
 }
@@ -369,9 +369,9 @@ fn both_sizes_are_named_if_the_device_is_too_small() {
         let image = Image::formatted(fstype, &[]);
         let file = File::options().write(true).open(image.path());
         let (size, device_size) = (size << 20, device_size << 20);
-        file.expect("it opens")
+        file.expect("the file opens")
             .set_len(device_size)
-            .expect("it shrinks");
+            .expect("the file shrinks");
         let loop_device = image.attach();
         let errno = if fstype == "xfs" { "EIO" } else { "EINVAL" };
         let start = format!(
@@ -390,7 +390,9 @@ fn a_read_error_is_not_reported_as_a_corrupt_file_system() {
     let image = Image::formatted("xfs", &[]);
     let loop_device = image.attach_with(&["--direct-io=on"]);
     let file = File::options().write(true).open(image.path());
-    file.expect("it opens").set_len(4096).expect("it shrinks");
+    file.expect("the file opens")
+        .set_len(4096)
+        .expect("the file shrinks");
     let start = "fsconfig({device}, xfs, create): EIO: the device can't be read";
     let (cause, _) = expect_error(mount(&loop_device, "xfs", &[], true), &loop_device, start);
     assert_eq!(cause, MountErrorCause::ReadFailed);
@@ -433,7 +435,10 @@ fn is_dirty(image: &Image) -> bool {
 fn a_dirty_journal_on_a_read_only_device_is_not_replayed() {
     let image = ext4_with_dirty_journal();
     let loop_device = image.attach_with(&["--read-only"]);
-    drop(mount(&loop_device, "ext4", &["ro"], true).expect("it mounts without its journal"));
+    drop(
+        mount(&loop_device, "ext4", &["ro"], true)
+            .expect("the volume is mounted without its journal"),
+    );
     wait_until_free(&loop_device.device());
     assert!(is_dirty(&image));
 }
@@ -443,7 +448,7 @@ fn a_dirty_journal_on_a_read_only_device_is_not_replayed() {
 fn a_dirty_journal_on_a_writable_device_is_replayed() {
     let image = ext4_with_dirty_journal();
     let loop_device = image.attach();
-    drop(mount(&loop_device, "ext4", &["ro"], true).expect("it mounts"));
+    drop(mount(&loop_device, "ext4", &["ro"], true).expect("the volume is mounted"));
     wait_until_free(&loop_device.device());
     assert!(!is_dirty(&image));
 }
@@ -470,7 +475,7 @@ fn a_btrfs_on_several_devices_is_refused_before_the_mount() {
         .args(["-q", "-f", "-d", "single", "-m", "raid1"])
         .args([loop_device.path(), other.path()]));
     for options in [&[][..], &["degraded"]] {
-        let error = mount(&loop_device, "btrfs", options, true).expect_err("it is refused");
+        let error = mount(&loop_device, "btrfs", options, true).expect_err("the mount is refused");
         let expected = format!(
             "btrfs on {:?}: the file system is on 2 devices, but a volume is a single device; hint: ",
             loop_device.path()
@@ -509,7 +514,7 @@ fn other_contents_are_named_and_no_hint_suggests_formatting() {
         if let Some((at, bytes)) = bytes {
             let file = File::options().write(true).open(image.path());
             let file = file.expect("the image opens");
-            file.write_all_at(bytes, at).expect("it is written");
+            file.write_all_at(bytes, at).expect("the image is written");
         } else {
             run(Command::new(program).args(arguments).arg(image.path()));
         }
@@ -531,7 +536,7 @@ fn other_contents_are_named_and_no_hint_suggests_formatting() {
 fn fast_commits_to_replay_are_not_reported_as_a_device_error() {
     let image = Image::ext4(&["-O", "fast_commit"]);
     let loop_device = image.attach();
-    let volume = mount(&loop_device, "ext4", &[], true).expect("it is mounted");
+    let volume = mount(&loop_device, "ext4", &[], true).expect("the volume is mounted");
     let create = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     for name in ["a", "b", "c"] {
         let file = openat(&volume, name, create, Mode::from(0o600)).expect("a file");

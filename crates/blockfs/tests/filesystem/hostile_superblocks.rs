@@ -63,7 +63,7 @@ fn an_ext4_that_asks_for_a_panic_is_mounted_with_remount_ro() {
             set_field(&image, "mount_opts", stored);
         }
         let loop_device = image.attach();
-        let volume = mount(&loop_device, fstype, options, true).expect("it is mounted");
+        let volume = mount(&loop_device, fstype, options, true).expect("the volume is mounted");
         let found = errors_option(&loop_device);
         assert_eq!(found, expected, "{fstype} {errors} {stored:?} {options:?}");
         drop(volume);
@@ -75,8 +75,8 @@ fn an_ext4_that_asks_for_a_panic_is_mounted_with_remount_ro() {
 fn a_second_mount_shares_the_superblock_with_the_added_option() {
     let image = Image::ext4(&["-e", "panic"]);
     let loop_device = image.attach();
-    let first = mount(&loop_device, "ext4", &[], true).expect("it is mounted");
-    let second = mount(&loop_device, "ext4", &[], false).expect("it is shared");
+    let first = mount(&loop_device, "ext4", &[], true).expect("the volume is mounted");
+    let second = mount(&loop_device, "ext4", &[], false).expect("the superblock is shared");
     drop((first, second));
 }
 
@@ -100,7 +100,7 @@ fn an_external_journal_is_refused_before_it_is_opened() {
             .arg(commands)
             .arg(image.path()));
         let loop_device = image.attach();
-        let error = mount(&loop_device, "ext4", &[], true).expect_err("it is refused");
+        let error = mount(&loop_device, "ext4", &[], true).expect_err("the mount is refused");
         assert!(matches!(error, MountError::Unfit(_)), "{error}");
         assert!(error.to_string().contains(field), "{error}");
     }
@@ -118,7 +118,7 @@ fn a_superblock_that_cannot_be_checked_is_not_mounted() {
     let loop_device = image.attach();
     // Offsets without a superblock, and beyond the end of the device.
     for list in [&["sb=4"][..], &["sb=1,sb=4"], &["sb=4294967295"]] {
-        let error = mount(&loop_device, "ext4", list, true).expect_err("it is refused");
+        let error = mount(&loop_device, "ext4", list, true).expect_err("the mount is refused");
         assert!(matches!(error, MountError::Unfit(_)), "{error}");
         assert!(error.to_string().contains("can't be checked"), "{error}");
     }

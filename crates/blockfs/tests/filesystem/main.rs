@@ -58,7 +58,7 @@ fn expect_error(
 fn write_and_read(mount: &OwnedFd) {
     let create = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
     let file = openat(mount, "file", create, Mode::from(0o600)).expect("a file is created");
-    rustix::io::write(&file, b"contents").expect("it is written");
+    rustix::io::write(&file, b"contents").expect("the file is written");
     let reopened = openat(
         mount,
         "file",
@@ -66,9 +66,9 @@ fn write_and_read(mount: &OwnedFd) {
         Mode::empty(),
     );
     let mut contents = String::new();
-    File::from(reopened.expect("it opens again"))
+    File::from(reopened.expect("the file opens again"))
         .read_to_string(&mut contents)
-        .expect("it is read");
+        .expect("the file is read");
     assert_eq!(contents, "contents");
 }
 
@@ -78,8 +78,8 @@ fn a_detached_mount_ends_with_its_descriptor() {
     let loop_device = image.attach();
     let device = loop_device.device();
     assert!(!device.is_held_exclusively().expect("the device answers"));
-    let mount =
-        mount(&loop_device, "ext4", &["noatime,discard", "nosuid"], true).expect("it is mounted");
+    let mount = mount(&loop_device, "ext4", &["noatime,discard", "nosuid"], true)
+        .expect("the volume is mounted");
     write_and_read(&mount);
     assert!(read_usage(&mount).expect("statfs succeeds").bytes.total > 16 << 20);
     assert!(device.is_held_exclusively().expect("the device answers"));
@@ -97,7 +97,7 @@ fn options_reach_the_mount_and_the_superblock() {
     let image = Image::ext4(&[]);
     let loop_device = image.attach();
     let list = ["nosuid,nodev,noatime,lazytime", "commit=77"];
-    let mount = mount(&loop_device, "ext4", &list, true).expect("it is mounted");
+    let mount = mount(&loop_device, "ext4", &list, true).expect("the volume is mounted");
     let flags = rustix::fs::fstatvfs(&mount)
         .expect("statfs succeeds")
         .f_flag;
@@ -152,6 +152,6 @@ fn a_device_is_found_through_a_symbolic_link() {
 fn a_detached_mount_can_be_made_private() {
     let image = Image::ext4(&[]);
     let loop_device = image.attach();
-    let mount = mount(&loop_device, "ext4", &[], true).expect("it is mounted");
-    crust_blockfs::sys::set_propagation_private(&mount).expect("it is the root of a mount");
+    let mount = mount(&loop_device, "ext4", &[], true).expect("the volume is mounted");
+    crust_blockfs::sys::set_propagation_private(&mount).expect("the propagation is set");
 }

@@ -197,7 +197,7 @@ impl Comparison {
         // The first mount may change the file system (btrfs makes its free space tree).
         comparison
             .mount_with_mount8("rw")
-            .expect("it can be mounted");
+            .expect("the volume is mounted");
         comparison
     }
 

@@ -91,8 +91,8 @@ fn assert_walk_fails(image: &Image, script: &str, max_listed: u64) -> u64 {
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,
     })
-    .expect("it is mounted");
-    let error = try_apply(&volume, GROUP).expect_err("it is stopped");
+    .expect("the volume is mounted");
+    let error = try_apply(&volume, GROUP).expect_err("the walk is stopped");
     let FsGroupError::RepeatedEntries { listed, distinct } = error else {
         panic!("{error}");
     };
@@ -169,7 +169,7 @@ fn assert_walk_survives_renames(fstype: &str) {
         options: &options::parse::<&str>(&[]).expect("no options"),
         exclusive: true,
     })
-    .expect("it is mounted");
+    .expect("the volume is mounted");
     // A path for functions that don't take a descriptor.
     let root = PathBuf::from(format!("/proc/self/fd/{}/.", volume.as_raw_fd()));
     let mut directories = Vec::new();
@@ -210,7 +210,7 @@ fn assert_walk_survives_renames(fstype: &str) {
         }
         let outcome = apply(&volume, &request, Deadline::never(), &mut |_| {});
         let meanwhile = renames.load(Ordering::Relaxed);
-        renaming.join().expect("it renames");
+        renaming.join().expect("the thread renames");
         assert!(meanwhile > 1, "nothing was renamed meanwhile");
         outcome
     });

@@ -60,7 +60,7 @@ impl Volume {
             self.fstype,
             self.options,
         );
-        self.mounted = Some(mounted.expect("it is mounted"));
+        self.mounted = Some(mounted.expect("the volume is mounted"));
     }
 
     fn apply(&self) -> FsGroupOutcome {
@@ -136,7 +136,7 @@ fn change_randomly(volume: &Volume, random: &mut Rng) {
             std::os::unix::fs::lchown(child, None, Some(GROUP)).expect("chown");
         }
         4 if kind.is_file() => fs::hard_link(entry, sibling).expect("another name"),
-        5 if !kind.is_dir() => fs::remove_file(entry).expect("it is removed"),
+        5 if !kind.is_dir() => fs::remove_file(entry).expect("the entry is removed"),
         6 if !is_root => {
             let group = if random.bool() { GROUP } else { GROUP + 65536 };
             std::os::unix::fs::lchown(entry, None, Some(group)).expect("chown");
@@ -375,7 +375,7 @@ fn an_open_file_without_a_name_counts() {
                 matches!(volume.apply(), FsGroupOutcome::AllInodesMatch { .. }),
                 "{fstype}"
             );
-            fs::remove_file(&path).expect("it is removed");
+            fs::remove_file(&path).expect("the entry is removed");
             std::os::unix::fs::fchown(&file, None, Some(0)).expect("chown");
             assert!(
                 matches!(volume.apply(), FsGroupOutcome::Applied(_)),
@@ -401,7 +401,7 @@ fn the_tables_of_an_ext4_that_grew_while_mounted_are_read() {
             before
                 .expect("the image")
                 .set_len(96 << 20)
-                .expect("it grows");
+                .expect("the file grows");
             run(Command::new("losetup")
                 .arg("--set-capacity")
                 .arg(volume.loop_device.path()));

@@ -55,7 +55,7 @@ fn assert_changed(directory: &Path, group: u32) {
         "{}",
         directory.display()
     );
-    for entry in fs::read_dir(directory).expect("it is read") {
+    for entry in fs::read_dir(directory).expect("the directory is read") {
         let entry = entry.expect("an entry");
         let kind = entry.file_type().expect("its type");
         if kind.is_dir() {
@@ -125,7 +125,9 @@ fn the_walk_needs_at_most_a_hundred_descriptors() {
                 }
             }
             let root = tree.open();
-            let open = fs::read_dir("/proc/self/fd").expect("it is read").count() as u64;
+            let open = fs::read_dir("/proc/self/fd")
+                .expect("/proc is readable")
+                .count() as u64;
             let limit = getrlimit(Resource::Nofile);
             let lowered = Rlimit {
                 current: Some(open + 100),
@@ -157,11 +159,11 @@ fn the_caller_can_enter_a_sandbox_after_the_walk() {
             }
             // From now on no other thread shares this thread's root.
             sys::unshare_mount_namespace().expect("a new namespace");
-            let own = fs::File::open("/proc/thread-self/ns/mnt").expect("it is opened");
+            let own = fs::File::open("/proc/thread-self/ns/mnt").expect("the namespace opens");
             for n in 0..200 {
                 apply_and_count(tree.open(), GROUP + n % 2);
                 let kind = Some(LinkNameSpaceType::Mount);
-                move_into_link_name_space(own.as_fd(), kind).expect("it is entered");
+                move_into_link_name_space(own.as_fd(), kind).expect("the namespace is entered");
             }
         },
     );

@@ -102,7 +102,7 @@ fn symbolic_links_get_the_group_but_not_their_targets() {
     let directory = outside.directory("directory", 0o700);
     let inner = outside.file("directory/inner", 0o600);
     // The magic link in /proc leads to a directory of this test too, not to one of the host.
-    let open = fs::File::open(&directory).expect("it opens");
+    let open = fs::File::open(&directory).expect("the directory opens");
     let magic = format!("/proc/{}/fd/{}", std::process::id(), open.as_raw_fd());
     for (name, target) in [
         ("to-file", file.as_path()),
@@ -255,7 +255,7 @@ fn five_thousand_levels_need_no_five_thousand_descriptors() {
     let make_directory = |from: &dyn AsFd, name: &str| {
         rustix::fs::mkdirat(from.as_fd(), name, Mode::from(0o755)).expect("a directory");
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
-        openat(from.as_fd(), name, flags, Mode::empty()).expect("it opens")
+        openat(from.as_fd(), name, flags, Mode::empty()).expect("the directory opens")
     };
     let mut inner = make_directory(&tree.open(), "down");
     for level in 1..LEVELS {
@@ -357,7 +357,7 @@ fn fsgroup_is_applied_to_writable_detached_mounts_only() {
             options: &options::parse(list).expect("the options are valid"),
             exclusive: true,
         })
-        .expect("it is mounted")
+        .expect("the volume is mounted")
     };
     let volume = mount(&["rw"]);
     // The two entries are the root and lost+found.

@@ -34,7 +34,7 @@ impl Volume {
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive: true,
         });
-        let mount = mount.expect("it is mounted");
+        let mount = mount.expect("the volume is mounted");
         // A path for programs and functions that don't take a descriptor.
         let root = format!("/proc/{}/fd/{}", std::process::id(), mount.as_raw_fd());
         let volume = Self {
@@ -63,7 +63,7 @@ fn btrfs(verb: &[&str], paths: &[PathBuf]) {
 }
 
 fn device(path: &Path) -> u64 {
-    fs::symlink_metadata(path).expect("it is there").dev()
+    fs::symlink_metadata(path).expect("the path exists").dev()
 }
 
 #[test]
@@ -142,8 +142,8 @@ fn another_mount_in_a_subvolume_is_not_changed() {
             );
             let image = Image::ext4(&[]);
             let loop_device = image.attach();
-            let other =
-                TestMount::device(loop_device.path(), &other, "ext4", "rw").expect("it is mounted");
+            let other = TestMount::device(loop_device.path(), &other, "ext4", "rw")
+                .expect("the volume is mounted");
             let file = mount_point.path().join("outer/other/file");
             fs::write(&file, "").expect("a file");
             set_mode(&file, 0o600);
@@ -178,7 +178,7 @@ fn a_file_system_that_is_read_only_by_design_is_not_changed() {
         options: &options::parse(&["subvol=snapshot"]).expect("the options are valid"),
         exclusive: false,
     });
-    let subvolume = subvolume.expect("it is mounted");
+    let subvolume = subvolume.expect("the volume is mounted");
 
     let image = Image::ext4(&[]);
     run(Command::new("tune2fs")
@@ -192,7 +192,7 @@ fn a_file_system_that_is_read_only_by_design_is_not_changed() {
             options: &options::parse(&["rw"]).expect("the options are valid"),
             exclusive,
         });
-        mounted.expect("it is mounted")
+        mounted.expect("the volume is mounted")
     };
     let ext4 = mount(true);
     // As for a second pod.

@@ -270,7 +270,7 @@ impl TestMount {
     /// Attaches a detached mount.
     pub fn attached(mount: &OwnedFd, mount_point: &Path) -> Self {
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-        move_mount(mount, "", rustix::fs::CWD, mount_point, flags).expect("it is attached");
+        move_mount(mount, "", rustix::fs::CWD, mount_point, flags).expect("the mount is attached");
         Self(mount_point.into())
     }
 
@@ -280,7 +280,7 @@ impl TestMount {
         let mut mounts = mounts.into_iter();
         mounts
             .rfind(|mount| mount.mount_point == self.0)
-            .expect("it is mounted")
+            .expect("the volume is mounted")
     }
 }
 

@@ -454,7 +454,7 @@ fn each_cause() -> impl Iterator<Item = MountErrorCause> {
 
 fn squashfs() -> &'static KnownFormat {
     let mut image = tempfile::tempfile().expect("a file");
-    image.write_all(b"hsqs").expect("it is written");
+    image.write_all(b"hsqs").expect("the magic is written");
     match crate::contents::identify(&image, 4) {
         Ok(Contents::Known(known)) => known,
         other => panic!("it is a squashfs: {other:?}"),

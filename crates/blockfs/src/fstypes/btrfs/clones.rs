@@ -193,7 +193,7 @@ mod tests {
             // Before Linux 6.7.
             (OTHER, &[("devices/cciss!c0d0/dev", "104:0\n")]),
         ]);
-        let mut list = read_mounted(sysfs.path()).expect("it is read");
+        let mut list = read_mounted(sysfs.path()).expect("the list is read");
         list.sort_by_key(|fs| fs.devices[0].1.to_string());
         let old = Mounted {
             devices: vec![("/dev/cciss/c0d0".into(), DeviceNumber::new(104, 0))],

@@ -157,7 +157,7 @@ mod tests {
 
     fn opened(image: &[u8]) -> OwnedFd {
         let mut file = tempfile::tempfile().expect("a file");
-        file.write_all(image).expect("it is written");
+        file.write_all(image).expect("the image is written");
         file.into()
     }
 
