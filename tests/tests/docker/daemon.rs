@@ -1,4 +1,4 @@
-//! The daemon ends, in good order or not, and starts again.
+//! The daemon stops or is killed, and starts again.
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Engine as _, on_each_delegate, process, wait_until};
@@ -10,7 +10,7 @@ const STATUS: &str = "{{.State.Status}}";
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn containers_outlive_a_daemon_that_restores_them(delegate: Delegate) {
+    fn with_live_restore_containers_outlive_the_daemon(delegate: Delegate) {
         let scene = Scene::with(delegate, json!({"live-restore": true}));
         let Scene { docker, device, node, target } = &scene;
         let volume = scene.volume();
@@ -26,7 +26,7 @@ on_each_delegate! {
             assert_eq!(docker.inspect("one", STATUS), "running");
             assert_eq!(docker.sh("one", "cat /data/file"), "hello");
         }
-        // One that ends while there is no daemon.
+        // A container that ends while no daemon runs.
         docker.kill();
         process::kill_and_wait(pid);
         device.wait_until_free(WAIT_TIMEOUT);
@@ -34,9 +34,9 @@ on_each_delegate! {
         docker.wait_until("one", STATUS, "exited");
         let _ = docker.run(&["start", "one"]).success();
         assert_eq!(docker.sh("one", "cat /data/file"), "hello");
-        // One whose shim is killed.
+        // A container whose shim is killed.
         let mut shims = docker.shims();
-        wait_until("the shim of the container's last life to end", WAIT_TIMEOUT, || {
+        wait_until("the container's previous shim to end", WAIT_TIMEOUT, || {
             shims = docker.shims();
             shims.len() == 1
         });
@@ -50,7 +50,7 @@ on_each_delegate! {
     }
 
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn containers_end_with_their_daemon_and_come_back_with_it(delegate: Delegate) {
+    fn without_live_restore_containers_restart_with_the_daemon(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, device, .. } = &scene;
         let flags = ["--restart=always", "--stop-signal=KILL", &scene.volume()];
@@ -61,13 +61,13 @@ on_each_delegate! {
         docker.start_daemon();
         docker.wait_until("one", STATUS, "running");
         docker.wait_for_content("one", "/data/file", "hello\n");
-        // Killed, it leaves its containers to the next daemon, which ends them first.
+        // A killed daemon leaves its containers running, and the next daemon ends them first.
         let before = docker.inspect("one", "{{.State.Pid}}");
         docker.kill();
         docker.start_daemon();
         docker.wait_until("one", STATUS, "running");
         assert_ne!(docker.inspect("one", "{{.State.Pid}}"), before);
-        // The first exec has failed once: runc's init was gone before it had read a byte. Nobody knows why.
+        // Retried, because the first exec once failed for an unknown reason: runc's init ended before it had read a byte.
         docker.wait_for_content("one", "/data/file", "hello\n");
         assert_eq!(docker.sh("one", "stat -c %g /data"), "4242");
         scene.assert_nothing_on_the_host();

@@ -11,7 +11,7 @@ use crate::scene::volume;
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn the_handler_is_available_from_reload_until_uninstall(delegate: Delegate) {
+    fn the_handler_works_from_reload_to_uninstall(delegate: Delegate) {
         let staged = StagedVolume::on(Node::root_only(delegate, ""), &[]);
         let bare = delegate.program();
         let docker = Docker::start(staged.dir(), delegate, &[("bare", &bare)], json!({}));
@@ -31,7 +31,7 @@ on_each_delegate! {
         wait_until("docker to know the handler", WAIT_TIMEOUT, has_handler);
         let _ = docker.start_container("one", &["--runtime=crust", &volume]).success();
         let _ = docker.sh("one", "echo hello > /data/file");
-        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&staged.target).unwrap().count(), 0, "files are left on the host");
 
         let refused = call(&["uninstall"]).failure();
         let id = docker.inspect("one", "{{.Id}}");
@@ -47,7 +47,7 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(&file).unwrap(), before);
         docker.reload();
         wait_until("docker to forget the handler", WAIT_TIMEOUT, || !has_handler());
-        // What runs is docker's to stop and remove; it can't be started again.
+        // A running container can still be stopped and removed, but not started again.
         assert_eq!(docker.sh("two", "echo lives"), "lives");
         let _ = docker.run(&["stop", "-t0", "two"]).success();
         let _ = docker.run(&["start", "two"]).failure();

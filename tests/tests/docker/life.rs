@@ -1,4 +1,4 @@
-//! A container's life, by docker's commands and by what it does on its own.
+//! A container's life: docker's commands, and what the daemon does by itself.
 
 use std::fs;
 
@@ -12,7 +12,7 @@ const IS_A_TERMINAL: &str = "test -t 1 && cat /data/file";
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn a_container_lives_through_dockers_commands(delegate: Delegate) {
+    fn a_volume_survives_dockers_commands(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, device, node, target } = &scene;
         let watcher = MountWatcher::start(device.path());
@@ -31,7 +31,7 @@ on_each_delegate! {
         let _ = node.stats(target).success();
         let _ = docker.run(&["unpause", "one"]).success();
         assert!(!cgroup::is_frozen(&group), "{group}");
-        // cgroup v1's file, and v2's.
+        // The files of cgroup v1 and v2.
         for (limits, files, expected) in [
             (&["--pids-limit=77"][..], ["pids.max", "pids.max"], "77"),
             (&["--memory=64m", "--memory-swap=64m"], ["memory.limit_in_bytes", "memory.max"], "67108864"),
@@ -47,8 +47,8 @@ on_each_delegate! {
         }
 
         for (command, code) in [("restart", None), ("stop", Some("137")), ("kill", Some("137"))] {
-            let at_once = if command == "kill" { "--signal=KILL" } else { "-t0" };
-            let _ = docker.run(&[command, at_once, "one"]).success();
+            let flag = if command == "kill" { "--signal=KILL" } else { "-t0" };
+            let _ = docker.run(&[command, flag, "one"]).success();
             if let Some(code) = code {
                 docker.wait_until("one", "{{.State.Status}} {{.State.ExitCode}}", &format!("exited {code}"));
                 device.wait_until_free(WAIT_TIMEOUT);
@@ -57,7 +57,7 @@ on_each_delegate! {
             assert_eq!(docker.sh("one", "cat /data/file; stat -c %g /data"), "hello\n4242", "{command}");
         }
 
-        // One that ends by itself when it is told to stop, and writes to the volume meanwhile.
+        // A container that ends by itself on SIGTERM, and writes to the volume before.
         let script = "trap 'cat /data/file > /data/stopped; exit 3' TERM; echo ready > /data/runs; sleep 2147483647 & wait";
         let detached = ["--detach", "--name=two", &volume];
         let _ = docker.run_image(&detached, &["/bin/sh", "-ec", script]).success();
@@ -66,13 +66,13 @@ on_each_delegate! {
         docker.wait_until("two", "{{.State.Status}} {{.State.ExitCode}}", "exited 3");
         assert_eq!(docker.sh("one", "cat /data/stopped; rm /data/runs /data/stopped"), "hello");
 
-        // An image has the mount point, and nothing of the volume.
+        // A committed image has the mountpoint, but no data of the volume.
         let _ = docker.run(&["commit", "one", "committed"]).success();
         assert_eq!(docker.output_of_image("committed", &[], "ls -R /data"), "/data:\n");
         let refused = node.unstage(target).failure();
         assert!(refused.stderr.contains("it is in use by "), "{refused}");
         scene.assert_nothing_on_the_host();
-        // Removed while it is paused.
+        // A paused container is removed.
         let _ = docker.run(&["pause", "one"]).success();
         scene.end(&["one", "two"]);
         watcher.assert_never_mounted();
@@ -81,7 +81,7 @@ on_each_delegate! {
     }
 
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn what_docker_runs_on_its_own_has_the_volume(delegate: Delegate) {
+    fn attached_checked_and_restarted_runs_have_the_volume(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, node, target, .. } = &scene;
         let volume = scene.volume();
@@ -106,7 +106,7 @@ on_each_delegate! {
         assert_eq!(docker.inspect("failing", "{{.RestartCount}}"), "2");
         assert_eq!(docker.sh("failing", "stat -c %g /data"), "4242");
 
-        // In runcrust's words.
+        // docker passes on runcrust's error.
         let file = node.entry(target).join("mountInfo.json");
         let staged = fs::read(&file).unwrap();
         fs::write(&file, "{").unwrap();

@@ -1,4 +1,4 @@
-//! docker with runcrust as a runtime: a daemon with storage and state of its own for each test.
+//! docker with runcrust as a runtime. Each test has its own daemon, with its own storage and state.
 
 mod daemon;
 mod installed;

@@ -1,4 +1,4 @@
-//! Each way in which docker gives a container a directory.
+//! The ways in which docker gives a container a directory.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::scene::{Scene, volume};
 
-/// `--mount` of a directory at `/data`.
+/// Returns a `--mount` flag for a bind mount of a directory at `/data`.
 fn bind(source: &Path, options: &str) -> String {
     format!(
         "--mount=type=bind,source={},target=/data,{options}",
@@ -18,7 +18,7 @@ fn bind(source: &Path, options: &str) -> String {
     )
 }
 
-/// The options of a mount in a `config.json`.
+/// Returns the options of a mount in a `config.json`.
 fn options_at(config: &Value, destination: &str) -> Vec<String> {
     let mounts = config["mounts"].as_array().unwrap();
     let mount = mounts
@@ -29,9 +29,9 @@ fn options_at(config: &Value, destination: &str) -> Vec<String> {
     options.map(str::to_owned).collect()
 }
 
-/// Makes a named volume that mounts something.
+/// Creates a named volume that docker mounts.
 #[track_caller]
-fn named(scene: &Scene, name: &str, kind: &str, options: &str, device: &str) {
+fn create_named(scene: &Scene, name: &str, kind: &str, options: &str, device: &str) {
     let options = [("type", kind), ("o", options), ("device", device)]
         .map(|(key, value)| format!("--opt={key}={value}"));
     let options = options.each_ref().map(String::as_str);
@@ -43,15 +43,15 @@ fn named(scene: &Scene, name: &str, kind: &str, options: &str, device: &str) {
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn a_volume_is_served_by_each_kind_of_mount(delegate: Delegate) {
+    fn a_volume_works_with_each_kind_of_mount(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, target, .. } = &scene;
-        // docker wants a source to exist, as kubelet makes it.
+        // docker requires that a source exists.
         let sub = target.join("sub");
         fs::create_dir(&sub).unwrap();
         let _ = docker.start_container("one", &[&scene.volume()]).success();
         let _ = docker.sh("one", "echo volume > /data/mark; mkdir /data/sub; echo sub > /data/sub/mark");
-        named(&scene, "named", "none", "bind", utf8(target));
+        create_named(&scene, "named", "none", "bind", utf8(target));
         let at_data = "source=named,target=/data";
         // A volume's mount is private and has no mounts below it, so a container's mount table shows neither `rslave`
         // nor whether `ro` is recursive. The delegate's configuration does.
@@ -81,16 +81,16 @@ on_each_delegate! {
             let written = if ["ro", "rro"].contains(&option) { "refused" } else { "written" };
             assert_eq!(docker.sh("row", script), format!("{mark}\n{written}"), "{flags:?}");
             docker.remove(&["row"]);
-            assert_eq!(unexpected_entries(target).len(), 1, "sub alone: {flags:?}");
+            assert_eq!(unexpected_entries(target).len(), 1, "more than sub: {flags:?}");
             assert_eq!(unexpected_entries(&sub), <[String; 0]>::default(), "{flags:?}");
         }
         let _ = docker.run(&["volume", "rm", "named"]).success();
         scene.end(&["one"]);
     }
 
-    /// A container would write to the node's disk, or to a layer of docker's.
+    /// Otherwise a container would write to the node's disk, or to a layer of docker's.
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn a_mount_that_can_not_be_served_is_refused(delegate: Delegate) {
+    fn mounts_that_cannot_show_the_volume_are_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, node, target, .. } = &scene;
         let dir = node.dir();
@@ -100,12 +100,12 @@ on_each_delegate! {
         let sub = plain.join("sub");
         fs::create_dir(&sub).unwrap();
         let listed = docker.output_of(&[&volume(&plain, "")], "echo x > /data/file; ls /data");
-        assert_eq!(listed, "file\nlost+found\n", "the directory itself is served");
-        named(&scene, "named", "none", "bind", utf8(&plain));
-        // An overlay's upper directory can't be on an overlay, and these are on a tmpfs.
+        assert_eq!(listed, "file\nlost+found\n", "the target path itself works");
+        create_named(&scene, "named", "none", "bind", utf8(&plain));
+        // An overlay's upper directory cannot be on an overlay; these are on a tmpfs.
         let [upper, work] = ["upper", "work"].map(|name| dir.subdir(name));
         let layers = format!("lowerdir={},upperdir={},workdir={}", target.display(), upper.display(), work.display());
-        named(&scene, "overlay", "overlay", &layers, "overlay");
+        create_named(&scene, "overlay", "overlay", &layers, "overlay");
         let rows: [(&str, &[&str]); 4] = [
             ("--volume=overlay:/data", &["volume pv-1", "overlay"]),
             ("--mount=type=volume,source=named,target=/data,volume-subpath=sub", &["match_roots", utf8(&plain)]),
@@ -127,9 +127,9 @@ on_each_delegate! {
         scene.end(&[]);
     }
 
-    /// The daemon does both before, or without, calling the runtime.
+    /// For both the daemon does not call the runtime, or only afterwards.
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn what_docker_copies_itself_is_in_the_hosts_directory(delegate: Delegate) {
+    fn files_that_docker_copies_land_in_the_hosts_directory(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let Scene { docker, node, target, .. } = &scene;
         let file = node.dir().join("file");
@@ -144,11 +144,11 @@ on_each_delegate! {
         fs::remove_file(target.join("in")).unwrap();
         assert!(!abnormal());
 
-        // What the image has at the place of a new volume.
+        // The image has files at the mountpoint of a new volume.
         let _ = docker.start_container("maker", &[]).success();
         let _ = docker.sh("maker", "mkdir /data; echo image > /data/of-the-image");
         let _ = docker.run(&["commit", "maker", "with-data"]).success();
-        named(&scene, "named", "none", "bind", utf8(target));
+        create_named(&scene, "named", "none", "bind", utf8(target));
         let listed = docker.output_of_image("with-data", &["--volume=named:/data"], "ls /data");
         assert_eq!(listed, "lost+found\n");
         assert!(abnormal());

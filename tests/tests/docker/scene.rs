@@ -7,7 +7,7 @@ use runcrust_tests::refusal::unexpected_entries;
 use runcrust_tests::{Delegate, Docker, LoopDevice, Node, POD};
 use serde_json::{Value, json};
 
-/// They go in this order.
+/// Dropped in this order.
 pub(crate) struct Scene {
     pub(crate) docker: Docker,
     pub(crate) target: PathBuf,
@@ -16,12 +16,12 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// A scene with an ext4 whose files are a group's.
+    /// Stages an ext4 with an fsGroup, and starts the daemon.
     pub(crate) fn new(delegate: Delegate) -> Self {
         Self::with(delegate, json!({}))
     }
 
-    /// The same, with more in the daemon's configuration.
+    /// The same, with more settings of the daemon.
     pub(crate) fn with(delegate: Delegate, settings: Value) -> Self {
         let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);
@@ -34,7 +34,7 @@ impl Scene {
         }
     }
 
-    /// `--volume` of the staged directory at `/data`.
+    /// Returns a `--volume` flag for the staged directory at `/data`.
     pub(crate) fn volume(&self) -> String {
         volume(&self.target, "")
     }
@@ -44,7 +44,7 @@ impl Scene {
         assert_eq!(unexpected_entries(&self.target), <[String; 0]>::default());
     }
 
-    /// Removes containers, after which the volume is free and nothing of it is left.
+    /// Removes containers, unstages the volume, and asserts that nothing is left.
     #[track_caller]
     pub(crate) fn end(&self, containers: &[&str]) {
         if !containers.is_empty() {
@@ -55,7 +55,7 @@ impl Scene {
     }
 }
 
-/// `--volume` of a directory at `/data`.
+/// Returns a `--volume` flag for a directory at `/data`.
 pub(crate) fn volume(source: &Path, options: &str) -> String {
     format!("--volume={}:/data{options}", source.display())
 }

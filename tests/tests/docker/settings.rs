@@ -1,4 +1,4 @@
-//! Daemons that are configured otherwise.
+//! Daemons with other settings.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,20 +12,20 @@ use crate::scene::Scene;
 on_each_delegate! {
     /// `tests/engines/run.sh` gives the user `daemon` subordinate ids.
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn a_remapped_daemons_containers_see_their_own_ids(delegate: Delegate) {
+    fn with_userns_remap_containers_see_the_devices_ids(delegate: Delegate) {
         let scene = Scene::with(delegate, json!({"userns-remap": "daemon"}));
         let Scene { docker, device, .. } = &scene;
         let volume = scene.volume();
         let _ = docker.start_container("one", &[&volume]).success();
         let map = docker.sh("one", "cat /proc/self/uid_map");
         assert_ne!(map.split_whitespace().nth(1), Some("0"), "{map}");
-        let look = "stat -c %u:%g /data /data/file";
-        let owners = docker.sh("one", &format!("echo x > /data/file; chown 5:6 /data/file; {look}"));
+        let stat = "stat -c %u:%g /data /data/file";
+        let owners = docker.sh("one", &format!("echo x > /data/file; chown 5:6 /data/file; {stat}"));
         assert_eq!(owners, "0:4242\n5:6");
         let _ = docker.start_container("two", &["--userns=host", &volume]).success();
-        assert_eq!(docker.sh("two", look), owners);
+        assert_eq!(docker.sh("two", stat), owners);
         let _ = docker.run(&["restart", "-t0", "one"]).success();
-        assert_eq!(docker.sh("one", look), owners);
+        assert_eq!(docker.sh("one", stat), owners);
         scene.assert_nothing_on_the_host();
         scene.end(&["one", "two"]);
         let owner = with_mounted(device.path(), |root| {
@@ -36,7 +36,7 @@ on_each_delegate! {
     }
 
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn containers_of_the_containerd_image_store_have_the_volume(delegate: Delegate) {
+    fn a_volume_works_with_the_containerd_image_store(delegate: Delegate) {
         let store = json!({"features": {"containerd-snapshotter": true}, "storage-driver": "native"});
         let scene = Scene::with(delegate, store);
         let docker = &scene.docker;

@@ -1,17 +1,17 @@
-//! Containers without a volume, once on the delegate alone: docker says the same of both, and so do they.
+//! Containers without a volume, run by runcrust and by the delegate alone: docker's output and the containers' are the same.
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
-/// Shows what a container can see of how it was made. Numbers of mounts and file systems are left out, and
-/// so are loop devices, which come and go with other tests.
-const LOOK: &str = "id; env; pwd; hostname; ulimit -a; cat /proc/self/cgroup /proc/self/oom_score_adj;
+/// Prints what a container can see of its creation. Numbers of mounts and file systems are left out, and loop devices, which
+/// other tests attach and detach.
+const SCRIPT: &str = "id; env; pwd; hostname; ulimit -a; cat /proc/self/cgroup /proc/self/oom_score_adj;
     grep -E 'Cap|NoNew|Seccomp|Groups|Umask' /proc/self/status;
     stat -c '%n %F %a %t:%T' /dev/* | grep -v /dev/loop;
     cut -d' ' -f4- /proc/self/mountinfo; cat /proc/self/uid_map; readlink /proc/1/exe; ls /data /sys/fs/cgroup 2>&1";
 
-/// Replaces the ids of containers and images, whole or cut.
+/// Replaces the ids of containers and images, full or short.
 fn without_ids(text: &str) -> String {
     let is_id = |word: &str| word.len() >= 12 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     let parts = text.split_inclusive(|at: char| !at.is_ascii_alphanumeric());
@@ -26,10 +26,10 @@ fn without_ids(text: &str) -> String {
     replaced.collect()
 }
 
-/// How a run of the client ended, and what it wrote to its standard output and standard error.
-type Told = (Option<i32>, String, String);
+/// Exit code, standard output and standard error of the client.
+type Output = (Option<i32>, String, String);
 
-fn told(run: &Run) -> Told {
+fn output(run: &Run) -> Output {
     (
         run.status.code(),
         without_ids(&run.stdout),
@@ -39,20 +39,20 @@ fn told(run: &Run) -> Told {
 
 on_each_delegate! {
     #[ignore = "needs docker; runs in another Debian: make engines"]
-    fn a_container_without_a_volume_is_as_the_delegates_own(delegate: Delegate) {
+    fn a_container_without_a_volume_is_the_delegates(delegate: Delegate) {
         let node = Node::new(delegate);
         let (runcrust, bare) = (node.handler().path(), delegate.program());
         let docker = Docker::start(node.dir(), delegate, &[("crust", runcrust), ("bare", &bare)], json!({}));
         let ordinary = format!("--volume={}:/data", node.dir().subdir("ordinary").display());
-        let look: &[&str] = &["/bin/sh", "-c", LOOK];
+        let print: &[&str] = &["/bin/sh", "-c", SCRIPT];
         let rows: [(&[&str], &[&str]); 14] = [
-            (&[], look),
-            (&[&ordinary, "--volume=/data/anonymous", "--tmpfs=/scratch"], look),
-            (&[&format!("{ordinary}:ro,rslave"), "--read-only", "--init"], look),
-            (&["--user=5:6", "--group-add=7", "--cap-drop=ALL", "--security-opt=no-new-privileges"], look),
-            (&["--privileged"], look),
-            (&["--cap-add=NET_ADMIN", "--device=/dev/zero:/dev/other", "--ulimit=nofile=512:512"], look),
-            (&["--pids-limit=33", "--shm-size=1m", "--ipc=none", "--workdir=/made"], look),
+            (&[], print),
+            (&[&ordinary, "--volume=/data/anonymous", "--tmpfs=/scratch"], print),
+            (&[&format!("{ordinary}:ro,rslave"), "--read-only", "--init"], print),
+            (&["--user=5:6", "--group-add=7", "--cap-drop=ALL", "--security-opt=no-new-privileges"], print),
+            (&["--privileged"], print),
+            (&["--cap-add=NET_ADMIN", "--device=/dev/zero:/dev/other", "--ulimit=nofile=512:512"], print),
+            (&["--pids-limit=33", "--shm-size=1m", "--ipc=none", "--workdir=/made"], print),
             (&["--network=host", "--pid=host", "--uts=host"], &["/bin/sh", "-c", "hostname; id"]),
             (&["--tty"], &["/bin/sh", "-c", "test -t 1 && echo terminal"]),
             (&[], &["/bin/sh", "-c", "echo out; echo err >&2; exit 7"]),
@@ -62,11 +62,11 @@ on_each_delegate! {
             (&["--user=nobody-has-this-name"], &["/bin/true"]),
         ];
         for (flags, command) in rows {
-            let told = twin_run(&docker, "crust", flags, command);
-            assert_eq!(told, twin_run(&docker, "bare", flags, command), "{flags:?} {command:?}");
-            // Not twice the same mistake of the command line's.
-            let has_looked = told.iter().any(|(_, stdout, _)| stdout.contains("CapEff:"));
-            assert_eq!(command == look, has_looked, "{flags:?}: {told:?}");
+            let outputs = twin_run(&docker, "crust", flags, command);
+            assert_eq!(outputs, twin_run(&docker, "bare", flags, command), "{flags:?} {command:?}");
+            // Two equal errors of the command line must not pass.
+            let has_printed = outputs.iter().any(|(_, stdout, _)| stdout.contains("CapEff:"));
+            assert_eq!(command == print, has_printed, "{flags:?}: {outputs:?}");
         }
         let attached = ["crust", "bare"].map(|runtime| {
             let flags = ["--runtime", runtime, "--hostname=twin"];
@@ -77,15 +77,15 @@ on_each_delegate! {
         let life = twin_life(&docker, "crust");
         assert_eq!(life, twin_life(&docker, "bare"));
         for status in ["running 0", "paused 0", "exited 137"] {
-            assert!(life.iter().any(|told| told.1.starts_with(status)), "{status}: {life:#?}");
+            assert!(life.iter().any(|output| output.1.starts_with(status)), "{status}: {life:#?}");
         }
         assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 }
 
-/// Runs a container to its end, detached ([`Docker::run_attached`] says why), and returns what docker says meanwhile;
-/// its log, which has what the container wrote, is the third.
-fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Told; 4] {
+/// Runs a container to its end, detached (see [`Docker::run_attached`]), and returns the outputs of the commands. The third
+/// is the log, which has the container's own output.
+fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Output; 4] {
     let run = [
         "run",
         "--detach",
@@ -98,16 +98,16 @@ fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) ->
     let started = docker.run(&run);
     let ended = docker.run(&["wait", "twin"]);
     let mut log = docker.run(&["logs", "twin"]);
-    // Each command that starts writes something. The daemon of docker 28 may tell of the end before that is in the log.
+    // Every command that starts writes something. The daemon of docker 28 may report the end before that is in the log.
     wait_until("the container's log", WAIT_TIMEOUT, || {
         log = docker.run(&["logs", "twin"]);
         !(started.status.success() && log.stdout.is_empty() && log.stderr.is_empty())
     });
-    [started, ended, log, docker.run(&["rm", "twin"])].map(|run| told(&run))
+    [started, ended, log, docker.run(&["rm", "twin"])].map(|run| output(&run))
 }
 
-/// Returns what docker says at each step of a container's life.
-fn twin_life(docker: &Docker, runtime: &str) -> Vec<Told> {
+/// Returns the outputs of the commands in a container's life, with its state after each.
+fn twin_life(docker: &Docker, runtime: &str) -> Vec<Output> {
     let state = [
         "inspect",
         "--format={{.State.Status}} {{.State.ExitCode}} {{.State.Error}} {{.RestartCount}}",
@@ -168,12 +168,12 @@ fn twin_life(docker: &Docker, runtime: &str) -> Vec<Told> {
         &["wait", "twin"],
         &["rm", "twin"],
     ];
-    let mut told_at_each = Vec::new();
+    let mut outputs = Vec::new();
     for step in steps {
-        told_at_each.push(told(&docker.run(step)));
+        outputs.push(output(&docker.run(step)));
         if step[0] != "rm" {
-            told_at_each.push(told(&docker.run(&state)));
+            outputs.push(output(&docker.run(&state)));
         }
     }
-    told_at_each
+    outputs
 }

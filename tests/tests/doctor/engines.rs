@@ -1,4 +1,4 @@
-//! The engine that runs the handler, and the daemon that CSI drivers call.
+//! The checks of the engine that runs the handler, and of the daemon that CSI drivers call.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -6,12 +6,12 @@ use std::path::Path;
 
 use runcrust_tests::{Delegate, Node, Run, mounts};
 
-use crate::scene::{Told, doctor, in_order};
+use crate::scene::{Report, doctor, well_configured};
 
-/// With these of the machine's directories replaced by ones of the test's own, after `prepare`. They have
-/// to be there: else what is prepared would be the machine's.
+/// Runs `doctor` after `prepare`, with directories of the test's own in the place of these of the machine. They have to
+/// exist, or else `prepare` would change the machine's.
 #[track_caller]
-fn apart(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) -> Told {
+fn doctor_with_own(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) -> Report {
     mounts::in_private_namespace(|| {
         for directory in directories {
             let own = node.dir().subdir(directory.trim_start_matches('/'));
@@ -22,7 +22,7 @@ fn apart(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) ->
     })
 }
 
-/// Where containerd's and podman's handlers are.
+/// The directories of containerd's and podman's configuration.
 const ENGINES: [&str; 2] = ["/etc/containerd", "/etc/containers"];
 
 fn install(node: &Node, engine: &str, arguments: &[&str]) {
@@ -32,13 +32,13 @@ fn install(node: &Node, engine: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn an_engine_that_runs_this_program_or_another() {
-    let node = in_order(Delegate::Runc);
-    let told = apart(&node, &ENGINES, || {});
-    told.assert("handler", "warn", "");
-    let told = apart(&node, &ENGINES, || install(&node, "containerd", &[]));
+fn the_handlers_program_is_compared_with_this_one() {
+    let node = well_configured(Delegate::Runc);
+    let report = doctor_with_own(&node, &ENGINES, || {});
+    report.assert("handler", "warn", "");
+    let report = doctor_with_own(&node, &ENGINES, || install(&node, "containerd", &[]));
     let program = node.handler().path().display().to_string();
-    let found = told.assert(
+    let found = report.assert(
         "handler",
         "pass",
         "containerd (/etc/containerd/config.toml): crust runs ",
@@ -46,25 +46,25 @@ fn an_engine_that_runs_this_program_or_another() {
     assert!(found.found.ends_with(&program), "{found:?}");
     let copy = node.handler().path().with_file_name("runcrust-copy");
     fs::copy(node.handler().path(), &copy).unwrap();
-    let told = apart(&node, &ENGINES, || {
+    let report = doctor_with_own(&node, &ENGINES, || {
         let copy = copy.to_str().unwrap();
         install(&node, "containerd", &["--program", copy]);
     });
-    told.assert("handler", "warn", "runcrust-copy, which isn't this program");
+    report.assert("handler", "warn", "runcrust-copy, which isn't this program");
     let file = "/etc/containerd/config.toml";
-    let told = apart(&node, &ENGINES, || fs::write(file, "version = ").unwrap());
-    told.assert("handler", "warn", "/etc/containerd/config.toml:1: ");
+    let report = doctor_with_own(&node, &ENGINES, || fs::write(file, "version = ").unwrap());
+    report.assert("handler", "warn", "/etc/containerd/config.toml:1: ");
     let runc = "version = 2\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc]\n\
                 runtime_type = \"io.containerd.runc.v2\"\n";
-    let told = apart(&node, &ENGINES, || fs::write(file, runc).unwrap());
-    told.assert("handler", "warn", "containerd");
+    let report = doctor_with_own(&node, &ENGINES, || fs::write(file, runc).unwrap());
+    report.assert("handler", "warn", "containerd");
 }
 
 #[test]
-fn podmans_handler_is_enough() {
-    let node = in_order(Delegate::Runc);
-    let told = apart(&node, &ENGINES, || install(&node, "podman", &[]));
-    told.assert(
+fn a_handler_of_podman_suffices() {
+    let node = well_configured(Delegate::Runc);
+    let report = doctor_with_own(&node, &ENGINES, || install(&node, "podman", &[]));
+    report.assert(
         "handler",
         "pass",
         "podman (/etc/containers/containers.conf.d/runcrust.conf): crust runs",
@@ -72,25 +72,25 @@ fn podmans_handler_is_enough() {
 }
 
 #[test]
-fn a_daemon_that_listens_or_does_not() {
-    let node = in_order(Delegate::Runc);
+fn crust_ops_is_checked_by_its_socket() {
+    let node = well_configured(Delegate::Runc);
     let socket = node.dir().join("ops.sock");
-    let told = |text: &str| {
+    let report = |text: &str| {
         let configuration = node.handler().configuration();
         let own = fs::read(&configuration).unwrap();
-        apart(&node, &["/etc/runcrust"], || {
+        doctor_with_own(&node, &["/etc/runcrust"], || {
             fs::write(&configuration, &own).unwrap();
             fs::write("/etc/runcrust/crust_ops.toml", text).unwrap();
         })
     };
     let listen = format!("listen = {socket:?}\ncli_timeout = 5");
-    told(&listen).assert("crust_ops", "warn", "there is no ");
+    report(&listen).assert("crust_ops", "warn", "there is no ");
     let listener = UnixListener::bind(&socket).unwrap();
-    told(&listen).assert("crust_ops", "pass", "a daemon listens on ");
+    report(&listen).assert("crust_ops", "pass", "a daemon listens on ");
     drop(listener);
-    told(&listen).assert("crust_ops", "warn", "nothing listens on ");
-    told("listen = 5").assert("crust_ops", "warn", "/etc/runcrust/crust_ops.toml: line 1");
+    report(&listen).assert("crust_ops", "warn", "nothing listens on ");
+    report("listen = 5").assert("crust_ops", "warn", "/etc/runcrust/crust_ops.toml: line 1");
     fs::remove_file(&socket).unwrap();
     fs::write(&socket, "").unwrap();
-    told(&listen).assert("crust_ops", "warn", "isn't a socket");
+    report(&listen).assert("crust_ops", "warn", "isn't a socket");
 }

@@ -1,7 +1,7 @@
-//! `runcrust crust doctor`: each check, where it can be made to fail here.
+//! `runcrust crust doctor`: each check that can be made to fail in a test.
 
+mod directories;
 mod engines;
-mod places;
 mod programs;
 mod rights;
 mod scene;
@@ -12,44 +12,44 @@ use runcrust_tests::tree::Snapshot;
 use runcrust_tests::{host, on_each_delegate};
 use serde_json::json;
 
-use scene::{CHECKS, doctor, in_order};
+use scene::{CHECKS, doctor, well_configured};
 
 on_each_delegate! {
-    /// But for what the machine is: it has no handler, and perhaps not all capabilities.
-    fn a_node_where_all_is_right_is_told_so(delegate: Delegate) {
-        let node = in_order(delegate);
-        let told = doctor(&node);
-        let checks: Vec<&str> = told.findings.iter().map(|it| it.check.as_str()).collect();
-        assert_eq!(checks, CHECKS, "{told:?}");
-        for finding in &told.findings {
+    /// Except for the machine's own properties: it has no handler, and may lack capabilities.
+    fn a_correct_node_passes_every_check(delegate: Delegate) {
+        let node = well_configured(delegate);
+        let report = doctor(&node);
+        let checks: Vec<&str> = report.findings.iter().map(|it| it.check.as_str()).collect();
+        assert_eq!(checks, CHECKS, "{report:?}");
+        for finding in &report.findings {
             match finding.check.as_str() {
                 "handler" | "crust_ops" | "capabilities" => assert_ne!(finding.verdict, "fail", "{finding:?}"),
                 _ => assert_eq!((finding.verdict.as_str(), &finding.fix), ("pass", &None), "{finding:?}"),
             }
         }
-        assert!(told.succeeded);
-        told.assert("delegate", "pass", &format!("{}, {delegate} ", delegate.program().display()));
-        told.assert("configuration", "pass", node.handler().configuration().to_str().unwrap());
-        told.assert("file systems", "pass", "ext4, ext3, xfs, btrfs");
+        assert!(report.succeeded);
+        report.assert("delegate", "pass", &format!("{}, {delegate} ", delegate.program().display()));
+        report.assert("configuration", "pass", node.handler().configuration().to_str().unwrap());
+        report.assert("file systems", "pass", "ext4, ext3, xfs, btrfs");
     }
 
-    fn it_changes_nothing(delegate: Delegate) {
-        let node = in_order(delegate);
+    fn doctor_changes_nothing(delegate: Delegate) {
+        let node = well_configured(delegate);
         for directory in [node.handler().crust_root(), node.handler().state_dir()] {
             nix::mount::umount(&directory).unwrap();
             fs::remove_dir(directory).unwrap();
         }
-        let all = || (Snapshot::take(node.dir().path()), host::mounts_below(node.dir().path()));
-        let before = all();
-        let told = doctor(&node);
-        assert_eq!(all(), before);
-        told.assert("state directory", "warn", "isn't on a tmpfs");
+        let state = || (Snapshot::take(node.dir().path()), host::mounts_below(node.dir().path()));
+        let before = state();
+        let report = doctor(&node);
+        assert_eq!(state(), before);
+        report.assert("state directory", "warn", "isn't on a tmpfs");
     }
 }
 
 #[test]
-fn people_read_a_line_for_each() {
-    let node = in_order(runcrust_tests::Delegate::Runc);
+fn the_text_output_has_one_line_for_each_check() {
+    let node = well_configured(runcrust_tests::Delegate::Runc);
     let run = node.handler().crust(&["doctor"]).success();
     let lines: Vec<&str> = run.stdout.lines().collect();
     assert_eq!(lines.len(), CHECKS.len(), "{run}");
@@ -63,7 +63,7 @@ fn people_read_a_line_for_each() {
 
 #[test]
 fn a_failure_sets_the_exit_code_and_prints_the_report() {
-    let node = in_order(runcrust_tests::Delegate::Runc);
+    let node = well_configured(runcrust_tests::Delegate::Runc);
     fs::remove_file(node.handler().path().with_file_name("crust-mount-hook")).unwrap();
     let run = node.handler().crust(&["doctor"]).failure();
     assert_eq!(run.status.code(), Some(1), "{run}");
@@ -77,9 +77,9 @@ fn a_failure_sets_the_exit_code_and_prints_the_report() {
         matches!(failed[..], [line] if line.starts_with("FAIL  hook: ")),
         "{run}"
     );
-    let told = doctor(&node);
-    assert!(!told.succeeded);
-    assert_eq!(told.whole["failed"], json!(1));
-    let total = ["passed", "warned", "failed"].map(|key| told.whole[key].as_u64().unwrap());
-    assert_eq!(total.iter().sum::<u64>(), told.findings.len() as u64);
+    let report = doctor(&node);
+    assert!(!report.succeeded);
+    assert_eq!(report.whole["failed"], json!(1));
+    let total = ["passed", "warned", "failed"].map(|key| report.whole[key].as_u64().unwrap());
+    assert_eq!(total.iter().sum::<u64>(), report.findings.len() as u64);
 }

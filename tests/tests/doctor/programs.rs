@@ -1,4 +1,4 @@
-//! The programs that it takes, and the configuration that names them.
+//! The checks of the programs, and of the configuration that names them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,22 +7,22 @@ use std::path::{Path, PathBuf};
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, process, wait_until};
 
-use crate::scene::{doctor, in_order};
+use crate::scene::{doctor, well_configured};
 
-/// A place where only root can change anything.
-fn home(node: &Node, name: &str) -> PathBuf {
+/// Returns a path in a directory that only root can change.
+fn beside_handler(node: &Node, name: &str) -> PathBuf {
     node.handler().path().with_file_name(name)
 }
 
-fn script(path: &Path, text: &str) {
+fn write_script(path: &Path, text: &str) {
     fs::write(path, format!("#!/bin/sh\n{text}\n")).unwrap();
     fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// With words of what is said of them.
+/// Contents of programs that cannot run, each with a part of the finding.
 fn programs_that_cannot_run() -> [(Vec<u8>, &'static str); 5] {
     let mut foreign = fs::read(Delegate::Runc.program()).unwrap();
-    // The ELF header's `e_machine`: IBM S/390.
+    // `e_machine` in the ELF header: IBM S/390.
     foreign[18..20].copy_from_slice(&22_u16.to_le_bytes());
     [
         (foreign, "Exec format error"),
@@ -34,11 +34,11 @@ fn programs_that_cannot_run() -> [(Vec<u8>, &'static str); 5] {
 }
 
 #[test]
-fn a_configuration_that_cannot_be_read() {
-    let node = in_order(Delegate::Runc);
+fn an_invalid_configuration_is_a_failure() {
+    let node = well_configured(Delegate::Runc);
     node.handler().reconfigure("no_such_key = 1");
-    let told = doctor(&node);
-    let found = told.assert("configuration", "fail", "no_such_key");
+    let report = doctor(&node);
+    let found = report.assert("configuration", "fail", "no_such_key");
     assert!(
         found
             .fix
@@ -47,15 +47,15 @@ fn a_configuration_that_cannot_be_read() {
             .contains("containers can be stopped"),
         "{found:?}"
     );
-    // What starts no container needs the delegate alone.
-    told.assert("delegate", "pass", "runc");
+    // Commands that create no container only need the delegate.
+    report.assert("delegate", "pass", "runc");
     for check in ["hook", "state directory", "file systems"] {
-        told.assert_none(check);
+        report.assert_none(check);
     }
     let file = node.handler().configuration();
     fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
-    let told = doctor(&node);
-    let found = told.assert(
+    let report = doctor(&node);
+    let found = report.assert(
         "configuration",
         "fail",
         "can be written by others than root",
@@ -67,7 +67,7 @@ fn a_configuration_that_cannot_be_read() {
 }
 
 #[test]
-fn a_file_system_that_this_kernel_has_not() {
+fn file_systems_without_a_kernel_driver_are_named() {
     let node = Node::well_configured(Delegate::Runc, "fstypes = [\"ext4\", \"no-such-fs\"]");
     doctor(&node).assert("file systems", "warn", "ext4; not no-such-fs");
     node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
@@ -75,9 +75,9 @@ fn a_file_system_that_this_kernel_has_not() {
 }
 
 #[test]
-fn a_delegate_that_is_not_what_its_name_says() {
-    let node = in_order(Delegate::Runc);
-    let runc = home(&node, "runc");
+fn a_delegate_that_differs_from_its_name_is_a_failure() {
+    let node = well_configured(Delegate::Runc);
+    let runc = beside_handler(&node, "runc");
     node.handler().set_delegate(&runc);
     let found = doctor(&node);
     let found = found.assert("delegate", "fail", "No such file or directory");
@@ -88,8 +88,8 @@ fn a_delegate_that_is_not_what_its_name_says() {
     fs::copy(Delegate::Crun.program(), &runc).unwrap();
     let words = "says that it is crun ";
     let line = "delegate_kind = \"crun\"";
-    let told = doctor(&node);
-    let found = told.assert("delegate", "fail", words);
+    let report = doctor(&node);
+    let found = report.assert("delegate", "fail", words);
     let file = utf8(&node.handler().configuration()).to_owned();
     let fix = found.fix.as_ref().unwrap();
     assert!(fix.contains(line) && fix.contains(&file), "{found:?}");
@@ -98,8 +98,8 @@ fn a_delegate_that_is_not_what_its_name_says() {
     doctor(&node).assert("delegate", "pass", "runc, crun ");
     node.handler().reconfigure("delegate_kind = \"youki\"");
     node.handler().set_delegate(&runc);
-    let told = doctor(&node);
-    let found = told.assert(
+    let report = doctor(&node);
+    let found = report.assert(
         "delegate",
         "fail",
         "by `delegate_kind` it is treated as youki",
@@ -107,18 +107,18 @@ fn a_delegate_that_is_not_what_its_name_says() {
     assert!(found.fix.as_ref().unwrap().contains(line), "{found:?}");
     node.handler().reconfigure("");
     node.handler().set_delegate(&runc);
-    script(&runc, "echo youki version: 1.0");
+    write_script(&runc, "echo youki version: 1.0");
     let words = "says that it is youki 1.0";
     doctor(&node).assert("delegate", "fail", words);
-    script(&runc, "echo another version 1.0");
+    write_script(&runc, "echo another version 1.0");
     doctor(&node).assert("delegate", "warn", "is another 1.0");
-    script(&runc, "echo hello");
+    write_script(&runc, "echo hello");
     doctor(&node).assert("delegate", "warn", "prints \"hello\"");
     for (bytes, words) in programs_that_cannot_run() {
         fs::write(&runc, bytes).unwrap();
-        let told = doctor(&node);
-        told.assert("delegate", "fail", words);
-        assert!(!told.succeeded, "{told:?}");
+        let report = doctor(&node);
+        report.assert("delegate", "fail", words);
+        assert!(!report.succeeded, "{report:?}");
     }
     fs::set_permissions(&runc, Permissions::from_mode(0o644)).unwrap();
     doctor(&node).assert("delegate", "fail", "not an executable file");
@@ -130,22 +130,22 @@ fn a_delegate_that_is_not_what_its_name_says() {
 }
 
 #[test]
-fn a_delegate_that_hangs_is_not_waited_for_and_does_not_stay() {
-    let node = in_order(Delegate::Runc);
-    let runc = home(&node, "runc");
+fn a_hanging_delegate_is_a_warning_and_is_killed() {
+    let node = well_configured(Delegate::Runc);
+    let runc = beside_handler(&node, "runc");
     node.handler().set_delegate(&runc);
     let seconds = format!("86{}", std::process::id());
-    script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
+    write_script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
     doctor(&node).assert("delegate", "warn", "still running after 3 seconds");
-    wait_until("its processes' end", WAIT_TIMEOUT, || {
+    wait_until("the delegate's processes to end", WAIT_TIMEOUT, || {
         process::with_command_line(|line| line.contains(&seconds)).is_empty()
     });
 }
 
 #[test]
-fn a_hook_that_cannot_be_run() {
-    let node = in_order(Delegate::Runc);
-    let hook = home(&node, "crust-mount-hook");
+fn a_hook_that_cannot_be_run_is_a_failure() {
+    let node = well_configured(Delegate::Runc);
+    let hook = beside_handler(&node, "crust-mount-hook");
     let works = fs::read(&hook).unwrap();
     for (bytes, words) in &programs_that_cannot_run()[..4] {
         fs::write(&hook, bytes).unwrap();

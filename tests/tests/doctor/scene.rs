@@ -1,4 +1,4 @@
-//! A node, and what `doctor` says of it.
+//! A node, and `doctor`'s report on it.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use runcrust_tests::{Delegate, Node, Run};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// All of them, in their order; where the configuration can be read.
+/// All checks in their order. With an invalid configuration some of them are left out.
 pub(crate) const CHECKS: [&str; 17] = [
     "kernel",
     "mount API",
@@ -27,11 +27,11 @@ pub(crate) const CHECKS: [&str; 17] = [
     "crust_ops",
 ];
 
-pub(crate) fn in_order(delegate: Delegate) -> Node {
+pub(crate) fn well_configured(delegate: Delegate) -> Node {
     Node::well_configured(delegate, "")
 }
 
-/// One finding.
+/// One finding of the report.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Finding {
@@ -41,16 +41,16 @@ pub(crate) struct Finding {
     pub(crate) fix: Option<String>,
 }
 
-/// A report.
+/// A report of `doctor --json`.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct Report {
     pub(crate) findings: Vec<Finding>,
     pub(crate) whole: Value,
     pub(crate) succeeded: bool,
 }
 
-impl Told {
-    /// A check has this verdict, and found what has these words.
+impl Report {
+    /// Asserts that a check has this verdict, with a finding that contains `words`, and a fix unless it passed.
     #[track_caller]
     pub(crate) fn assert(&self, check: &str, verdict: &str, words: &str) -> &Finding {
         let mut all = self.findings.iter().filter(|it| it.check == check);
@@ -61,7 +61,7 @@ impl Told {
         found
     }
 
-    /// There is no such check.
+    /// Asserts that the report has no such check.
     #[track_caller]
     pub(crate) fn assert_none(&self, check: &str) {
         let found = self.findings.iter().find(|it| it.check == check);
@@ -69,22 +69,22 @@ impl Told {
     }
 }
 
-/// The report on a node.
+/// Runs `doctor` on a node.
 #[track_caller]
-pub(crate) fn doctor(node: &Node) -> Told {
+pub(crate) fn doctor(node: &Node) -> Report {
     let mut command = node.handler().command();
-    told(&mut command)
+    report(&mut command)
 }
 
-/// The same by another program, which runs it.
+/// Runs `doctor` through another program, such as `unshare`.
 #[track_caller]
-pub(crate) fn doctor_by(node: &Node, program: &str, arguments: &[&str]) -> Told {
+pub(crate) fn doctor_by(node: &Node, program: &str, arguments: &[&str]) -> Report {
     let mut by = Command::new(program);
-    told(by.args(arguments).arg(node.handler().path()))
+    report(by.args(arguments).arg(node.handler().path()))
 }
 
 #[track_caller]
-fn told(command: &mut Command) -> Told {
+fn report(command: &mut Command) -> Report {
     let run = Run::of(command.args(["crust", "doctor", "--json"]));
     assert_eq!(
         (run.stderr.as_str(), run.stdout.lines().count()),
@@ -93,12 +93,12 @@ fn told(command: &mut Command) -> Told {
     );
     let whole: Value = serde_json::from_str(&run.stdout).unwrap_or_else(|_| panic!("{run}"));
     let checks = whole["checks"].clone();
-    let told = Told {
+    let report = Report {
         findings: serde_json::from_value(checks).unwrap_or_else(|error| panic!("{error}: {run}")),
         succeeded: run.status.success(),
         whole,
     };
-    let failed = told.findings.iter().any(|it| it.verdict == "fail");
-    assert_eq!(told.succeeded, !failed, "{run}");
-    told
+    let failed = report.findings.iter().any(|it| it.verdict == "fail");
+    assert_eq!(report.succeeded, !failed, "{run}");
+    report
 }

@@ -1,4 +1,4 @@
-//! Sources that lead to a volume in ways that are easily overlooked: no container gets the host's directory.
+//! Sources that lead to a volume in ways that a lookup easily misses. No container may get the host's directory.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -21,7 +21,7 @@ use rustix::mount::{
 };
 use serde_json::json;
 
-/// A node whose test directory is among its `match_roots`.
+/// Returns a node with a directory of the test in `match_roots`.
 fn with_match_root(delegate: Delegate, extra: &str) -> (Node, PathBuf) {
     let node = Node::with(delegate, "");
     let root = node.dir().subdir("roots");
@@ -30,8 +30,8 @@ fn with_match_root(delegate: Delegate, extra: &str) -> (Node, PathBuf) {
     (node, root)
 }
 
-/// A volume with a file that says so, in its root and in `sub`.
-fn marked(node: &Node) -> LoopDevice {
+/// Creates a device with a marker file in its root and in `sub`.
+fn with_markers(node: &Node) -> LoopDevice {
     let device = node.ext4();
     with_mounted(device.path(), |root| {
         fs::create_dir(root.join("sub")).unwrap();
@@ -41,22 +41,22 @@ fn marked(node: &Node) -> LoopDevice {
     device
 }
 
-/// A command that has no more than so many open files.
+/// Limits the number of open files of a command.
 fn with_files(command: &Command, files: usize) -> Command {
     let mut limited = Command::new("/bin/sh");
     limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
     limited.arg(command.get_program()).args(command.get_args());
     limited.env_clear();
     for (name, value) in command.get_envs() {
-        limited.env(name, value.expect("nothing is taken away"));
+        limited.env(name, value.expect("a command that removes no variable"));
     }
     limited
 }
 
-/// Mounts an overlay with one lower directory of any name: as one option where the kernel has it (`lowerdir+`,
-/// Linux 6.8), else with escapes.
+/// Mounts an overlay with one lower directory of any name. The name is passed as a single option if the kernel supports
+/// that (`lowerdir+`, Linux 6.8), or else escaped.
 fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
-    let made = || {
+    let mount_by_fsconfig = || {
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_set_string(&fs, "lowerdir+", lower)?;
         fsconfig_set_string(&fs, "upperdir", upper)?;
@@ -65,7 +65,7 @@ fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
         let mount = fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
         move_mount(&mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
     };
-    match made() {
+    match mount_by_fsconfig() {
         Err(Errno::INVAL) => {}
         done => return done.unwrap(),
     }
@@ -82,7 +82,7 @@ fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
 on_each_delegate! {
     fn a_create_short_of_descriptors_never_binds_the_host(delegate: Delegate) {
         let (node, root) = with_match_root(delegate, "");
-        let device = marked(&node);
+        let device = with_markers(&node);
         let targets: Vec<PathBuf> = (0..30).map(|number| root.join(format!("v{number}"))).collect();
         for target in &targets {
             fs::create_dir_all(target.join("sub")).unwrap();
@@ -93,7 +93,7 @@ on_each_delegate! {
         mounts::bind(&of, &bind);
         let link = node.dir().join("link");
         symlink(&of, &link).unwrap();
-        let mut served = 0;
+        let mut created = 0;
         for source in [&bind, &link] {
             for files in [5, 6, 7, 8, 10, 14, 20, 30, 1000] {
                 let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]);
@@ -104,16 +104,16 @@ on_each_delegate! {
                     let _ = container.start().success();
                     assert_eq!(container.sh("cat /data/mark; touch /data/x; rm /data/x"), "sub");
                     container.end();
-                    served += 1;
+                    created += 1;
                 }
                 assert_eq!(unexpected_entries(&of), <[String; 0]>::default(), "{files} files: {run}");
             }
         }
-        assert!(served >= 2, "{served} with enough files");
+        assert!(created >= 2, "only {created} were created");
     }
 
-    /// As a stock kubelet makes it of a hostPath's subPath.
-    fn a_kubelets_bind_of_a_host_path_is_what_it_is_of(delegate: Delegate) {
+    /// A stock kubelet makes such a bind mount of a hostPath's subPath.
+    fn kubelets_bind_of_a_host_path_is_matched(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let binds = scene.node.handler().kubelet_dir().join("pods/u9/volume-subpaths/host/app");
         let bind = |number: usize, of: &Path| {
@@ -127,7 +127,7 @@ on_each_delegate! {
         scene.assert_serves(&bind(1, &scene.plain), "volume");
         scene.assert_serves(&bind(2, &scene.csi), "volume");
         scene.assert_serves(&bind(3, &scene.csi.join("sub")), "sub");
-        // In a pod, it is another pod's.
+        // In another pod it is refused.
         let sandbox = scene.node.sandbox("another-pod");
         let source = bind(4, &scene.csi.join("sub"));
         let bundle = scene.node.app_bundle(&sandbox).bind(&source, "/data", &[]).write();
@@ -135,14 +135,14 @@ on_each_delegate! {
         scene.assert_nothing_on_the_host();
     }
 
-    fn an_overlay_of_a_directory_with_an_odd_name_is_refused(delegate: Delegate) {
+    fn an_overlay_of_a_directory_with_a_special_name_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
-        let device = marked(&node);
+        let device = with_markers(&node);
         let memory = node.dir().subdir("memory");
         mounts::tmpfs(&memory);
         for (number, name) in ["a,b", r"a\b", r"a\,b c"].into_iter().enumerate() {
-            let lab = memory.join(number.to_string());
-            let [target, upper, work, at] = [name, "upper", "work", "at"].map(|name| lab.join(name));
+            let base = memory.join(number.to_string());
+            let [target, upper, work, at] = [name, "upper", "work", "at"].map(|name| base.join(name));
             for path in [&target, &upper, &work, &at] {
                 fs::create_dir_all(path).unwrap();
             }
@@ -154,10 +154,10 @@ on_each_delegate! {
         }
     }
 
-    /// runc cleans a relative source by its text, and the kernel follows the link first.
+    /// runc cleans a relative source textually, but the kernel follows the link first.
     fn dots_after_a_link_are_refused_if_they_may_name_a_volume(delegate: Delegate) {
         let node = Node::new(delegate);
-        let device = marked(&node);
+        let device = with_markers(&node);
         let other = node.dir().subdir("other");
         fs::create_dir(other.join("dir")).unwrap();
         for (staged, is_in_bundle) in [("by-text", true), ("by-link", false)] {
@@ -184,14 +184,14 @@ on_each_delegate! {
         }
     }
 
-    /// Its volumes have a path of the same form beside it.
-    fn a_volume_of_a_kubelet_whose_directory_is_a_bind(delegate: Delegate) {
+    /// The volumes also have a path of the same form in the directory that was bind-mounted.
+    fn a_volume_below_a_bind_mounted_kubelet_directory_is_found(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let real = node.dir().subdir("real-kubelet");
         let kubelet = node.handler().kubelet_dir();
         fs::create_dir_all(&kubelet).unwrap();
         mounts::bind(&real, &kubelet);
-        let device = marked(&node);
+        let device = with_markers(&node);
         let target = node.stage(POD, "pv-1", &device, &[]);
         fs::create_dir(target.join("sub")).unwrap();
         let other = real.join(target.strip_prefix(&kubelet).unwrap());
@@ -200,15 +200,15 @@ on_each_delegate! {
             assert_eq!(app.sh("cat /data/mark; touch /data/x; rm /data/x"), mark);
             assert_eq!(unexpected_entries(&target.join("sub")), <[String; 0]>::default());
         }
-        assert_eq!(unexpected_entries(&target).len(), 1, "sub alone");
+        assert_eq!(unexpected_entries(&target).len(), 1, "more than sub");
     }
 
-    fn of_nested_volumes_the_nearest_is_served(delegate: Delegate) {
+    fn the_innermost_of_nested_volumes_is_matched(delegate: Delegate) {
         for is_inner_first in [false, true] {
             let (node, root) = with_match_root(delegate, "");
             let (outer, inner) = (root.join("y"), root.join("y/b"));
             fs::create_dir_all(inner.join("sub")).unwrap();
-            let devices = [node.ext4(), marked(&node)];
+            let devices = [node.ext4(), with_markers(&node)];
             let mut volumes = [(&outer, &devices[0]), (&inner, &devices[1])];
             if is_inner_first {
                 volumes.reverse();
@@ -223,14 +223,14 @@ on_each_delegate! {
         }
     }
 
-    /// The index has what was there when the volume was staged.
-    fn a_file_system_that_was_mounted_after_the_stage(delegate: Delegate) {
+    /// The index describes the file systems at the time of the stage.
+    fn a_target_path_on_a_file_system_mounted_later_is_found(delegate: Delegate) {
         let node = Node::new(delegate);
-        let device = marked(&node);
-        let late = node.dir().subdir("late");
-        let target = late.join("vol");
+        let device = with_markers(&node);
+        let mountpoint = node.dir().subdir("late");
+        let target = mountpoint.join("vol");
         let _ = node.try_stage(&target, device.path(), &[]).success();
-        mounts::tmpfs(&late);
+        mounts::tmpfs(&mountpoint);
         fs::create_dir(&target).unwrap();
         let bind = node.dir().subdir("bind");
         mounts::bind(&target, &bind);
@@ -239,7 +239,7 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&target), <[String; 0]>::default());
     }
 
-    /// A volume whose entry is broken, or lost, can't be served. Others don't notice.
+    /// Other sources are not affected by a broken or lost entry.
     fn a_volume_without_a_valid_entry_is_refused_by_every_path(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let (node, entry) = (&scene.node, scene.node.entry(&scene.csi));
@@ -265,7 +265,7 @@ on_each_delegate! {
             changed[field] = value;
             fs::write(&info, changed.to_string()).unwrap();
         };
-        let spoils: [&dyn Fn(); 8] = [
+        let damages: [&dyn Fn(); 8] = [
             &|| change("version", json!(2)),
             &|| change("fstype", json!("no/type")),
             &|| fs::write(&info, "{").unwrap(),
@@ -278,8 +278,8 @@ on_each_delegate! {
             &|| fs::remove_dir_all(&entry).unwrap(),
             &|| symlink("nowhere", &entry).unwrap(),
         ];
-        for (number, spoil) in spoils.iter().enumerate() {
-            spoil();
+        for (number, damage) in damages.iter().enumerate() {
+            damage();
             for source in &volumes {
                 let bundle = scene.bundle(source, &[]).write();
                 let refused = refusal::create_refused(node, &bundle).naming_volume("pv-1");
@@ -293,15 +293,15 @@ on_each_delegate! {
         }
     }
 
-    fn a_file_system_below_a_target_path_is_refused_with_why(delegate: Delegate) {
+    fn another_file_system_below_a_target_path_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let below = scene.plain.join("sub");
         mounts::tmpfs(&below);
         scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
     }
 
-    /// As a unit of systemd's with `x-systemd.automount` and `bind` has it: the delegate's bind triggers it.
-    fn an_automount_of_a_volume_is_the_volume(delegate: Delegate) {
+    /// Like a systemd mount unit with `x-systemd.automount` and `bind`: the delegate's bind mount triggers it.
+    fn an_automount_of_a_volume_is_matched(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let other = scene.node.dir().subdir("other");
         fs::write(other.join("mark"), "other\n").unwrap();
@@ -313,7 +313,7 @@ on_each_delegate! {
             let at = scene.node.dir().subdir(name);
             let automount = Automount::new(content, &at);
             let container = scene.node.container(&scene.bundle(&at, &[]).write());
-            // Who is of the automount's own process group sees its trigger.
+            // A process in the automount's own process group does not trigger it.
             let mut create = container.create_command();
             create.process_group(0);
             let _ = container.create_with(create).success();

@@ -1,5 +1,5 @@
-//! Sources that lead to a volume by another path than its target path: engines bind it elsewhere first, or
-//! make an overlay of it. Each is the volume, or refused; no container gets the host's directory.
+//! Sources that lead to a volume by a path other than its target path, because an engine has bind-mounted it first, or has
+//! made an overlay of it. Such a source shows the volume or is refused; no container gets the host's directory.
 
 mod lookups;
 mod unreachable;
@@ -16,7 +16,7 @@ use runcrust_tests::{Bundle, Delegate, Node, POD, StagedPair, mounts, on_each_de
 use serde_json::json;
 
 on_each_delegate! {
-    fn a_bind_that_an_engine_made_of_a_volume_is_the_volume(delegate: Delegate) {
+    fn an_engines_bind_mount_of_a_volume_is_matched(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
         scene.assert_serves(&bind, "volume");
@@ -25,13 +25,13 @@ on_each_delegate! {
         scene.assert_serves(&scene.bind("csi-sub", &scene.csi.join("sub")), "sub");
         scene.assert_serves(&scene.node.dir().join("csi/sub"), "sub");
         let kubelet = scene.bind("kubelet", &scene.node.handler().kubelet_dir());
-        let again = kubelet.join(scene.csi.strip_prefix(scene.node.handler().kubelet_dir()).unwrap());
-        scene.assert_serves(&again, "volume");
-        scene.assert_serves(&again.join("sub"), "sub");
+        let through_bind = kubelet.join(scene.csi.strip_prefix(scene.node.handler().kubelet_dir()).unwrap());
+        scene.assert_serves(&through_bind, "volume");
+        scene.assert_serves(&through_bind.join("sub"), "sub");
         let link = scene.node.dir().join("link");
         symlink(&bind, &link).unwrap();
         scene.assert_serves(&link, "volume");
-        // A directory that was made again since is found by what it is now.
+        // The target path is removed and created again.
         fs::remove_dir(scene.plain.join("sub")).unwrap();
         mounts::unmount(&scene.node.dir().join("bind-of-a-bind"));
         mounts::unmount(&bind);
@@ -40,8 +40,8 @@ on_each_delegate! {
         scene.assert_serves(&scene.bind("anew", &scene.plain), "volume");
     }
 
-    /// As long as the delegate leaves it that: crun clears what a bind doesn't ask for itself, as it does with
-    /// an engine's own.
+    /// With crun the view is writable: it clears attributes that a bind mount does not request itself, also of an engine's
+    /// own mounts.
     fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
@@ -55,14 +55,14 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/mark; touch /data/x 2>/dev/null || echo refused"), expected);
     }
 
-    fn what_can_not_be_served_is_refused_with_the_reason(delegate: Delegate) {
+    fn sources_that_cannot_show_the_volume_are_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let (plain, dir) = (&scene.plain, scene.node.dir());
         let sub = plain.join("sub");
         for source in [sub.clone(), scene.bind("sub", &sub)] {
             scene.assert_refuses(scene.bundle(&source, &[]), &["match_roots", utf8(&source)]);
         }
-        // As podman and buildah write `:O`.
+        // Mounts like those that podman and buildah write for `:O`.
         let [upper, work] = ["upper", "work"].map(|name| dir.subdir(name));
         let bind = scene.bind("bind", plain);
         for lower in [plain, &bind, &sub] {
@@ -75,7 +75,7 @@ on_each_delegate! {
                 scene.assert_refuses(Bundle::plain(dir).mount(overlay), &[]);
             }
         }
-        // A relative directory is below the bundle.
+        // A relative lower directory, which is relative to the bundle.
         let bundle = Bundle::plain(dir);
         let options = ["lowerdir=lower".to_owned(), format!("upperdir={},workdir={}", upper.display(), work.display())];
         let bundle = bundle.mount(json!({"destination": "/data", "type": "overlay", "source": "overlay", "options": options})).write();
@@ -83,7 +83,7 @@ on_each_delegate! {
         let refused = refusal::create_refused(&scene.node, &bundle).naming_volume(utf8(plain));
         let _ = refused.containing(&["overlay", "hint: "]).message();
         mounts::unmount(&bind);
-        // A directory that was removed under its bind.
+        // The source of a bind mount was removed.
         let bind = scene.bind("bind", plain);
         mounts::unmount(&dir.join("sub"));
         fs::remove_dir(&sub).unwrap();
@@ -92,10 +92,10 @@ on_each_delegate! {
         scene.assert_refuses(scene.bundle(&bind, &[]), &["has been removed since", utf8(plain)]);
     }
 
-    fn an_overlay_that_an_engine_mounted_of_a_volume_is_refused(delegate: Delegate) {
+    fn an_engines_overlay_of_a_volume_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let dir = scene.node.dir();
-        // An overlay's upper directory can't be on an overlay, and this machine's directories may be.
+        // An overlay's upper directory cannot be on an overlay, which this machine's directories may be on.
         let memory = dir.subdir("memory");
         mounts::tmpfs(&memory);
         let [upper, work, merged] = ["upper", "work", "merged"].map(|name| memory.join(name));
@@ -110,7 +110,7 @@ on_each_delegate! {
         for source in [merged.clone(), merged.join("sub")] {
             scene.assert_refuses(scene.bundle(&source, &[]), &["overlay", utf8(&source)]);
         }
-        // One of other directories passes.
+        // An overlay of other directories is passed through.
         mounts::unmount(&merged);
         let lower = memory.join("lower");
         fs::create_dir(&lower).unwrap();
@@ -121,8 +121,8 @@ on_each_delegate! {
         assert!(upper.join("file").exists());
     }
 
-    /// As after an upgrade from a version that kept none, or of a driver that writes the entries itself.
-    fn without_an_index_everything_is_looked_up(delegate: Delegate) {
+    /// The index is missing after an upgrade from an early version, or if a driver writes the entries itself.
+    fn without_an_index_every_source_is_looked_up(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let index = scene.node.handler().state_dir().join("targets.json");
         fs::remove_file(&index).unwrap();
@@ -130,7 +130,7 @@ on_each_delegate! {
         for bind in &binds {
             scene.assert_serves(bind, "volume");
         }
-        assert!(!index.exists(), "a create writes none");
+        assert!(!index.exists(), "a create wrote the index");
         let _ = scene.node.handler().crust(&["gc"]).success();
         let text = fs::read_to_string(&index).unwrap();
         assert!(text.contains(utf8(&scene.plain)), "{text}");
@@ -139,8 +139,8 @@ on_each_delegate! {
         }
     }
 
-    /// As systemd-sysext makes one of /usr, and others of /etc.
-    fn an_overlay_over_its_own_mount_point_passes(delegate: Delegate) {
+    /// systemd-sysext mounts such an overlay over /usr; others do the same with /etc.
+    fn an_overlay_over_its_own_lower_directory_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let memory = scene.node.dir().subdir("memory");
         mounts::tmpfs(&memory);
@@ -166,7 +166,7 @@ on_each_delegate! {
                 assert!(upper.join(below).join(file).exists(), "{below} {file}");
             }
         }
-        // One that the delegate makes of it.
+        // An overlay of it that the delegate makes.
         let [view, work] = ["view", "work-of-view"].map(|name| memory.join(name));
         for path in [&view, &work] {
             fs::create_dir(path).unwrap();
@@ -181,7 +181,7 @@ on_each_delegate! {
         assert!(view.join("file").exists());
     }
 
-    fn match_roots_serves_what_is_below_them(delegate: Delegate) {
+    fn sources_below_match_roots_are_matched(delegate: Delegate) {
         let node = Node::new(delegate);
         let root = node.dir().subdir("roots");
         drop(node);
@@ -203,7 +203,7 @@ on_each_delegate! {
         }
     }
 
-    /// The pod's uid counts whatever led to the volume.
+    /// The pod is checked, whatever path leads to the volume.
     fn a_bind_of_another_pods_volume_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.csi);
@@ -216,8 +216,8 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/mark"), "volume");
     }
 
-    /// As a node agent does that looks at what kubelet has: it sees the node's directories.
-    fn a_directory_above_volumes_is_the_hosts(delegate: Delegate) {
+    /// Node agents mount such directories to inspect what kubelet has.
+    fn a_directory_above_volumes_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let above = scene.csi.parent().and_then(Path::parent).unwrap();
         let bind = scene.bind("bind", above);
@@ -226,6 +226,6 @@ on_each_delegate! {
             let app = scene.node.run(&scene.bundle(source, &["rbind", "ro"]).write());
             assert_eq!(app.sh("find /data -name mark"), "");
         }
-        assert_eq!(scene.node.records(), records, "no volume has a user");
+        assert_eq!(scene.node.records(), records, "a volume has a user");
     }
 }

@@ -1,4 +1,4 @@
-//! Target paths on a file system whose server doesn't answer, or is gone: other containers start all the same.
+//! Target paths on a file system whose server hangs or is dead: creates of other containers work.
 
 use std::fs;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Bundle, HungFilesystem, Node, Run, StagedPair, mounts, on_each_delegate};
 
-/// Explains a bundle with this source; panics if that doesn't end.
-fn explained(node: &Node, source: &Path) -> String {
+/// Explains a bundle with this source, and panics if that hangs.
+fn explain(node: &Node, source: &Path) -> String {
     let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]).write();
     let mut explain = node.handler().command();
     explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
@@ -17,17 +17,17 @@ fn explained(node: &Node, source: &Path) -> String {
 }
 
 on_each_delegate! {
-    /// The create waits for no file server, as the delegate's bind doesn't.
-    fn a_file_system_that_does_not_answer_is_not_asked(delegate: Delegate) {
+    /// The create does not wait for a file server, because the delegate's bind mount does not either.
+    fn a_hung_source_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let directory = scene.node.dir().subdir("fuse");
         let hung = HungFilesystem::over(&directory);
-        let told = explained(&scene.node, &directory);
+        let explanation = explain(&scene.node, &directory);
         drop(hung);
-        assert!(told.contains("pass-on"), "{told}");
+        assert!(explanation.contains("pass-on"), "{explanation}");
     }
 
-    fn a_target_path_that_hangs_delays_no_other_container(delegate: Delegate) {
+    fn a_hung_target_path_delays_no_other_container(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let (node, device) = (&scene.node, &scene.devices[1]);
         let far = node.dir().subdir("far");
@@ -47,15 +47,15 @@ on_each_delegate! {
                 fs::remove_file(&index).unwrap();
             }
             for other in &others {
-                let told = explained(node, other);
-                assert!(told.contains("pass-on"), "index: {has_index}, {told}");
+                let explanation = explain(node, other);
+                assert!(explanation.contains("pass-on"), "index: {has_index}, {explanation}");
             }
             for volume in &volumes {
-                let told = explained(node, volume);
-                assert!(!told.contains("pass-on"), "index: {has_index}, {told}");
+                let explanation = explain(node, volume);
+                assert!(!explanation.contains("pass-on"), "index: {has_index}, {explanation}");
             }
         }
-        // ENOTCONN.
+        // Access now fails with ENOTCONN.
         hung.fail();
         for source in [&memory, &other] {
             let app = node.run(&Bundle::plain(node.dir()).bind(source, "/data", &[]).write());

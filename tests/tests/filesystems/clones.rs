@@ -1,4 +1,4 @@
-//! A clone or a restored snapshot beside its original.
+//! A clone or a restored snapshot of a volume beside its original.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,11 +12,11 @@ use runcrust_tests::{
     Container, LoopDevice, Node, Pod, Run, on_each_delegate, on_each_file_system,
 };
 
-/// What the kernel made the file system in the pod's sandbox with.
-fn superblock(pod: &Pod<'_>, device: &LoopDevice) -> String {
+/// Returns the superblock options of the device's mount in the pod's sandbox.
+fn superblock_options(pod: &Pod<'_>, device: &LoopDevice) -> String {
     let mounts = device.mounts_of(pod.sandbox.pid());
     let options = mounts.first().and_then(|line| line.rsplit(' ').next());
-    options.expect("it is mounted in the sandbox").to_owned()
+    options.expect("a mount in the sandbox").to_owned()
 }
 
 on_each_delegate! {
@@ -27,27 +27,27 @@ on_each_delegate! {
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let one = a.app();
-        assert!(!superblock(&a, &device).contains("nouuid"));
+        assert!(!superblock_options(&a, &device).contains("nouuid"));
         assert!(!node.log().contains("nouuid"), "{}", node.log());
 
         let b = Pod::new(&node, "pod-b", &clone, &[]);
         let two = b.app();
-        assert!(superblock(&b, &clone).contains("nouuid"));
+        assert!(superblock_options(&b, &clone).contains("nouuid"));
         let log = node.log();
         let line = log.lines().find(|line| line.contains("nouuid"));
-        let line = line.unwrap_or_else(|| panic!("no line of the log says so: {log}"));
+        let line = line.unwrap_or_else(|| panic!("nouuid is not logged: {log}"));
         assert!(line.contains(utf8(clone.path())), "{line}");
         assert_eq!(two.sh("cat /data/file; echo b > /data/b"), "both");
         let _ = one.exec(&["/bin/ls", "/data/b"]).failure();
 
-        // A second pod of the clone joins what got nouuid by itself, and so does one that asks for it.
+        // Further pods join the clone's superblock, whether they request nouuid or not.
         let c = Pod::new(&node, "pod-c", &clone, &[]);
         let d = Pod::new(&node, "pod-d", &clone, &["--option", "nouuid"]);
         let (three, four) = (c.app(), d.app());
         assert_eq!(three.sh("cat /data/b"), "b");
         assert_eq!(four.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
 
-        // The original ends, and comes again beside its clone.
+        // The original's pod ends, and starts again while the clone is mounted.
         a.end([one]);
         let _ = node.unstage(&a.target).success();
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -63,7 +63,7 @@ on_each_delegate! {
         }
     }
 
-    fn an_xfs_clone_whose_driver_says_nouuid_is_mounted(delegate: Delegate) {
+    fn xfs_clones_staged_with_nouuid_are_mounted(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "xfs");
         let clone = device.clone_in(node.dir());
         let options = ["--option", "nouuid"];
@@ -72,7 +72,7 @@ on_each_delegate! {
         for (pod, device) in [(&a, &device), (&b, &clone)] {
             let app = pod.app();
             let _ = app.sh("echo x > /data/file");
-            assert!(superblock(pod, device).contains("nouuid"));
+            assert!(superblock_options(pod, device).contains("nouuid"));
         }
     }
 
@@ -83,7 +83,7 @@ on_each_delegate! {
         let b = Pod::new(&node, "pod-b", &clone, &["--option", "ro"]);
         let app = b.app();
         let _ = app.exec(&["/bin/touch", "/data/file"]).failure();
-        assert!(superblock(&b, &clone).starts_with("ro,nouuid"));
+        assert!(superblock_options(&b, &clone).starts_with("ro,nouuid"));
     }
 
     fn a_btrfs_clone_is_refused_while_its_original_is_mounted(delegate: Delegate) {
@@ -98,7 +98,7 @@ on_each_delegate! {
         assert!(!b.has(&clone) && clone.is_free());
         assert_eq!(one.sh("cat /data/file"), "both");
 
-        // kubelet tries again, and the original has ended meanwhile.
+        // kubelet retries, after the original's pod has ended.
         a.end([one]);
         device.wait_until_free(WAIT_TIMEOUT);
         let two = b.app();
@@ -107,7 +107,7 @@ on_each_delegate! {
         assert!(sentence.contains(utf8(clone.path())), "{sentence}");
     }
 
-    fn ext4_clones_do_not_mind_each_other(delegate: Delegate) {
+    fn ext4_clones_are_mounted_independently(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "ext4");
         let clone = device.clone_in(node.dir());
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -119,8 +119,8 @@ on_each_delegate! {
 }
 
 on_each_file_system! {
-    /// It has the same id as well, and is no clone: two superblocks on the same blocks.
-    fn one_file_through_two_devices_is_no_clone(delegate: Delegate, fstype: &'static str) {
+    /// The file system's id is the same, too, but two superblocks on the same blocks would corrupt the data.
+    fn two_devices_on_one_file_are_not_treated_as_clones(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -131,7 +131,7 @@ on_each_file_system! {
         let _ = app.sh("echo x > /data/file; sync");
     }
 
-    fn a_repointed_device_link_changes_nothing_for_its_pod(delegate: Delegate, fstype: &'static str) {
+    fn a_changed_device_link_does_not_affect_a_running_pod(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
         let (device, other) = (node.formatted(fstype), node.formatted(fstype));
         let link = node.dir().join("by-id");
@@ -144,16 +144,16 @@ on_each_file_system! {
         fs::remove_file(&link).unwrap();
         symlink(other.path(), &link).unwrap();
 
-        let late = node.app(&sandbox, &target, "/data");
-        assert_eq!(late.sh("cat /data/file"), "x");
+        let second = node.app(&sandbox, &target, "/data");
+        assert_eq!(second.sh("cat /data/file"), "x");
         let number = "cd /dev/crust && echo $((0x$(stat -c %t *))):$((0x$(stat -c %T *)))";
-        assert_eq!(late.sh(number), device.number());
+        assert_eq!(second.sh(number), device.number());
         assert!(other.is_free());
         let _ = node.stats(&target).success();
     }
 
-    /// Only somebody with the pod's privileges, who can do that to it anyhow.
-    fn what_covers_a_volume_in_its_sandbox_is_given_to_nobody(delegate: Delegate, fstype: &'static str) {
+    /// Such a mount needs the pod's privileges, so it is no additional risk.
+    fn a_mount_that_covers_a_volume_in_its_sandbox_is_refused(delegate: Delegate, fstype: &'static str) {
         let node = Node::new(delegate);
         let (device, other) = (node.formatted(fstype), node.formatted(fstype));
         let pod = Pod::new(&node, "pod-a", &device, &[]);
@@ -167,7 +167,7 @@ on_each_file_system! {
     }
 }
 
-/// Mounts a device's file system in a sandbox, as root on the host can.
+/// Mounts a device in a sandbox, as root on the host could.
 fn mount_in(sandbox: &Container, device: &LoopDevice, place: &str) {
     let (major, minor) = device.number().split_once(':').unwrap();
     let fstype = device.fstype();

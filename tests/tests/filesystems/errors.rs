@@ -1,6 +1,5 @@
-//! What can't be mounted is told by the create of the container that wants it: one sentence with
-//! the volume, the device, the call and what to do. (Each error of the mount API is provoked in
-//! the tests of crates/blockfs.)
+//! Volumes that cannot be mounted: the create of the container fails with one sentence that has the volume, the device,
+//! the call and a hint. (The tests of crates/blockfs cover each error of the mount API.)
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,7 +9,7 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 
-/// The sentence, which names all these, the volume once, and what to do.
+/// Asserts that an app with the volume is refused, with an error that contains `names`, the volume once, and one hint.
 #[track_caller]
 fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -> String {
     let pod = Pod::new(node, "pod-a", device, options);
@@ -28,21 +27,21 @@ fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -
     sentence
 }
 
-fn bad_option(delegate: Delegate, fstype: &'static str) {
+fn assert_bad_option_refused(delegate: Delegate, fstype: &'static str) {
     let (node, device) = Node::with_formatted(delegate, fstype);
     let names = ["fsconfig(", "EINVAL", fstype, "nonsense"];
     let _ = refused(&node, &device, &["--option", "noatime,nonsense"], &names);
 }
 
 on_each_delegate! {
-    fn a_device_without_a_file_system(delegate: Delegate) {
+    fn a_device_without_a_file_system_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = LoopDevice::new(node.dir(), 32);
         let names = ["fsconfig(", "EINVAL", "no file system", "runcrust never does", "CSI driver", "lsblk"];
         let _ = refused(&node, &device, &[], &names);
     }
 
-    fn another_file_system_than_was_staged(delegate: Delegate) {
+    fn another_file_system_than_staged_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "xfs");
         let target = node.target("pod-a", "pv-1");
         let _ = node.try_stage_as("ext4", &target, device.path(), &[]).success();
@@ -57,27 +56,27 @@ on_each_delegate! {
         assert_eq!(sentence, expected);
     }
 
-    fn a_bad_option_of_ext4(delegate: Delegate) {
-        bad_option(delegate, "ext4");
+    fn a_bad_option_of_ext4_is_refused(delegate: Delegate) {
+        assert_bad_option_refused(delegate, "ext4");
     }
 
-    fn a_bad_option_of_xfs(delegate: Delegate) {
-        bad_option(delegate, "xfs");
+    fn a_bad_option_of_xfs_is_refused(delegate: Delegate) {
+        assert_bad_option_refused(delegate, "xfs");
     }
 
-    fn a_bad_option_of_btrfs(delegate: Delegate) {
-        bad_option(delegate, "btrfs");
+    fn a_bad_option_of_btrfs_is_refused(delegate: Delegate) {
+        assert_bad_option_refused(delegate, "btrfs");
     }
 
-    fn a_file_system_with_a_wrong_checksum(delegate: Delegate) {
+    fn a_file_system_with_a_wrong_checksum_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "ext4");
         let image = File::options().write(true).open(device.file()).unwrap();
-        // A letter of the label, which the superblock's checksum covers.
+        // A byte of the label, which is covered by the superblock's checksum.
         image.write_all_at(b"X", 0x400 + 0x78).unwrap();
         let _ = refused(&node, &device, &[], &["EBADMSG", "checksum", "fsck"]);
     }
 
-    fn a_corrupt_file_system(delegate: Delegate) {
+    fn a_corrupt_file_system_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "xfs");
         let mut command = Command::new("xfs_db");
         command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
@@ -85,11 +84,11 @@ on_each_delegate! {
         let _ = refused(&node, &device, &[], &["EUCLEAN", "corrupt", "xfs_repair"]);
     }
 
-    fn a_device_that_cannot_be_written_to(delegate: Delegate) {
+    fn a_read_only_device_needs_a_read_only_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         for fstype in ["ext4", "xfs", "btrfs"] {
-            let made = node.formatted(fstype);
-            let device = LoopDevice::read_only_on(made.file());
+            let formatted = node.formatted(fstype);
+            let device = LoopDevice::read_only_on(formatted.file());
             let _ = refused(&node, &device, &[], &["EACCES", "read-only", "mark the volume"]);
             let pod = Pod::new(&node, "pod-a", &device, &["--read-only"]);
             let _ = pod.app();
@@ -98,7 +97,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_btrfs_on_several_devices(delegate: Delegate) {
+    fn a_btrfs_on_several_devices_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.formatted("btrfs"), LoopDevice::new(node.dir(), 128));
         let mut command = Command::new("mkfs.btrfs");

@@ -1,4 +1,4 @@
-//! A volume's life, on each file system.
+//! A volume's life on each file system.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use runcrust_tests::volume::{fsck, with_mounted};
 use runcrust_tests::{MountWatcher, Node, Pod, on_each_file_system, process, wait_until};
 
 on_each_file_system! {
-    fn it_is_mounted_once_for_the_pod_and_the_host_never_sees_it(delegate: Delegate, fstype: &'static str) {
+    fn a_volume_is_mounted_once_and_never_on_the_host(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let watcher = MountWatcher::start(device.path());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
@@ -31,14 +31,14 @@ on_each_file_system! {
         pod.sandbox.stop();
         let _ = pod.sandbox.delete().success();
         let _ = node.unstage(&pod.target).success();
-        assert!(device.is_free(), "unstage waits for the device");
+        assert!(device.is_free(), "unstage returned before the device was free");
         fsck(fstype, device.path());
         let kept = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(kept, b"hello\nagain\n");
         pod.assert_target_empty();
     }
 
-    fn subpaths_are_made_found_and_kept_inside(delegate: Delegate, fstype: &'static str) {
+    fn subpaths_are_created_and_found_inside(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("there")).unwrap();
@@ -64,7 +64,7 @@ on_each_file_system! {
         assert_eq!(new, b"new\n");
     }
 
-    fn a_volume_that_is_staged_read_only_stays_as_it_is(delegate: Delegate, fstype: &'static str) {
+    fn a_volume_staged_with_ro_is_not_changed(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let before = with_mounted(device.path(), |root| {
             fs::write(root.join("file"), "hello\n").unwrap();
@@ -82,17 +82,17 @@ on_each_file_system! {
         pod.end([app]);
         device.wait_until_free(WAIT_TIMEOUT);
         if fstype == "xfs" {
-            // It clears its log behind the last entry also when it is mounted read-only.
+            // xfs clears its log after the last record, also on a read-only mount.
             fsck(fstype, device.path());
         } else {
-            // Not assert_eq: nobody wants to read them all.
+            // assert_eq would print the whole image.
             assert!(fs::read(device.file()).unwrap() == bytes, "the device was written to");
         }
         let after = with_mounted(device.path(), Snapshot::take);
         after.assert_is(&before);
     }
 
-    fn a_read_only_mount_of_one_app_leaves_the_other_its_own(delegate: Delegate, fstype: &'static str) {
+    fn a_read_only_mount_affects_one_app_only(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let writer = pod.app();
@@ -122,8 +122,8 @@ on_each_file_system! {
         fsck(fstype, device.path());
     }
 
-    /// btrfs would let the kernel have both, and the second would say what the first is.
-    fn read_only_beside_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
+    /// For btrfs the kernel would accept both, with the options of the first.
+    fn mounting_read_only_and_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         for (first, second) in [(&[][..], &["--option", "ro"][..]), (&["--option", "ro"], &[])] {
             let a = Pod::new(&node, "pod-a", &device, first);
@@ -142,7 +142,7 @@ on_each_file_system! {
         }
     }
 
-    fn stats_are_those_that_the_app_sees(delegate: Delegate, fstype: &'static str) {
+    fn stats_match_what_the_app_sees(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
@@ -158,7 +158,7 @@ on_each_file_system! {
         assert_eq!(answer["volume_condition"]["abnormal"], false, "{answer}");
     }
 
-    fn after_killing_everything_the_pod_can_start_again(delegate: Delegate, fstype: &'static str) {
+    fn a_pod_can_start_again_after_a_kill(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
@@ -167,17 +167,17 @@ on_each_file_system! {
             process::kill_now(container.pid());
         }
         wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !pod.sandbox.is_alive());
-        // The journal is dirty, and replayed.
-        let again = node.sandbox("pod-a");
-        let app = node.app(&again, &pod.target, "/data");
+        // Mounting replays the dirty journal.
+        let sandbox = node.sandbox("pod-a");
+        let app = node.app(&sandbox, &pod.target, "/data");
         assert_eq!(app.sh("cat /data/file"), "x");
         let _ = node.unstage(&pod.target).failure();
-        for container in [&app, &again] {
+        for container in [&app, &sandbox] {
             process::kill_now(container.pid());
         }
-        wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !again.is_alive());
+        wait_until("the pod to end", WAIT_TIMEOUT, || !app.is_alive() && !sandbox.is_alive());
         let _ = node.unstage(&pod.target).success();
-        assert!(device.is_free(), "unstage waits for the device");
+        assert!(device.is_free(), "unstage returned before the device was free");
         fsck(fstype, device.path());
     }
 }

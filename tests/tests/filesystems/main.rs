@@ -1,7 +1,7 @@
-//! What a pod makes of each file system that is allowed, and what each makes of a pod.
+//! Each supported file system in a pod: mounting, options, errors and clones.
 
 mod clones;
 mod errors;
 mod life;
 mod options;
-mod ways;
+mod without_sandbox;

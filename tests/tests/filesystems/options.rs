@@ -1,18 +1,18 @@
-//! The options that are staged, as the kernel carries them out.
+//! Staged mount options, as the kernel applies them.
 
 use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate, on_each_file_system};
 
-/// The mount's attributes and the superblock's options, as mountinfo has them.
+/// Returns the attributes of the mount, and the options of the superblock, from mountinfo.
 #[track_caller]
 fn mounted(pod: &Pod<'_>, device: &LoopDevice) -> (String, String) {
     let mounts = device.mounts_of(pod.sandbox.pid());
-    let line = mounts.first().expect("it is mounted in the sandbox");
+    let line = mounts.first().expect("a mount in the sandbox");
     let superblock = line.rsplit(' ').next().expect("a last field");
     (pod.attributes(device), superblock.to_owned())
 }
 
 on_each_file_system! {
-    fn generic_options_and_those_of_fstab(delegate: Delegate, fstype: &'static str) {
+    fn generic_options_are_applied_and_those_of_fstab_dropped(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let options = [
             "--option", "defaults,_netdev,nofail,x-systemd.automount",
@@ -29,7 +29,7 @@ on_each_file_system! {
 }
 
 on_each_delegate! {
-    fn options_of_each_file_system(delegate: Delegate) {
+    fn options_of_each_file_system_are_applied(delegate: Delegate) {
         let node = Node::new(delegate);
         for (fstype, options, expected) in [
             ("ext3", "commit=77", "commit=77"),
@@ -46,7 +46,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_btrfs_subvolume_is_mounted_as_the_volume(delegate: Delegate) {
+    fn a_btrfs_subvolume_can_be_the_volume(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "btrfs");
         runcrust_tests::volume::with_mounted(device.path(), |root| {
             let mut command = std::process::Command::new("btrfs");
@@ -60,7 +60,7 @@ on_each_delegate! {
         assert_eq!(app.sh("ls /data; stat -c %g /data/inside"), "inside\n700");
     }
 
-    fn default_options_come_before_the_volumes_own(delegate: Delegate) {
+    fn a_volumes_options_override_default_options(delegate: Delegate) {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"nodev\"]");
         let device = node.formatted("xfs");
         let pod = Pod::new(&node, "pod-a", &device, &["--option", "suid"]);

@@ -1,4 +1,4 @@
-//! The two layouts beside one another.
+//! Entries in the crust directory and in Kata's layout at the same time.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ on_each_delegate! {
         let _ = unstaged.message();
         assert!(node.stats(target).failure().stderr.contains("NOT_FOUND"));
         let _ = node.unstage(target).success();
-        assert!(entry.info().exists(), "it is not ours");
+        assert!(entry.info().exists(), "runcrust removed Kata's entry");
         node.handler().reconfigure("unstaged = \"pass\"");
         let app = node.app(&sandbox, target, "/data");
         let _ = app.sh("echo host > /data/file");
@@ -27,7 +27,7 @@ on_each_delegate! {
         assert!(device.is_free());
     }
 
-    fn stage_writes_the_crust_directory_alone(delegate: Delegate) {
+    fn stage_writes_only_to_the_crust_directory(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
@@ -40,8 +40,8 @@ on_each_delegate! {
         assert!(!katas.path().exists());
     }
 
-    /// A driver may stage every volume for both, as it can't know where the pod will run.
-    fn the_same_in_both_is_one_volume(delegate: Delegate) {
+    /// A driver may stage every volume in both, because it does not know which runtime the pod will have.
+    fn equal_entries_in_both_are_one_volume(delegate: Delegate) {
         let staged = Staged::new(delegate, json!({"fsGroup": "2000"}));
         let Staged { node, device, target, entry } = &staged;
         let _ = node.stage(POD, "pv-1", device, &["--fs-group", "2000"]);
@@ -59,7 +59,7 @@ on_each_delegate! {
         assert!(!entry.path().exists() && !node.entry(target).exists());
     }
 
-    fn different_things_in_both_are_refused(delegate: Delegate) {
+    fn different_entries_in_both_are_refused(delegate: Delegate) {
         let staged = Staged::new(delegate, Value::Null);
         let Staged { node, device, target, entry } = &staged;
         let other = node.ext4();
@@ -77,7 +77,7 @@ on_each_delegate! {
         assert!(other.is_free());
     }
 
-    fn a_volume_in_use_for_kata_is_not_staged_over(delegate: Delegate) {
+    fn a_volume_in_use_from_katas_entry_cannot_be_staged(delegate: Delegate) {
         let staged = Staged::new(delegate, Value::Null);
         let Staged { node, device, target, .. } = &staged;
         let sandbox = node.sandbox(POD);
@@ -88,13 +88,13 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
-    /// Its name in Kata's layout would be longer than names can be.
-    fn a_long_target_path_has_no_entry_there_and_works_in_ours(delegate: Delegate) {
+    /// In Kata's layout the entry's name would exceed the limit of file names.
+    fn a_long_target_path_works_in_the_crust_directory(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let device = node.ext4();
         let volume = format!("pv-{}", "x".repeat(180));
         let target = node.stage(POD, &volume, &device, &[]);
-        // Kata's directory is there, and looked into.
+        // Kata's directory exists, so that it is searched.
         let beside = KataEntry::add(&node.target("pod-b", "pv-1"), &info(&device));
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");

@@ -1,8 +1,8 @@
-//! `kata_layout = true`: volumes that a CSI driver staged for Kata Containers, unmodified.
+//! `kata_layout = true`: volumes that an unmodified CSI driver staged for Kata Containers.
 
+mod invalid_entries;
 mod layouts;
 mod pods;
-mod refused;
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use runcrust_tests::kata::KataEntry;
 use runcrust_tests::{Delegate, LoopDevice, Node, POD};
 use serde_json::{Value, json};
 
-/// What Kata's Go code writes for an ext4 on a block device.
+/// Returns what Kata's Go code writes for an ext4 on a block device.
 fn info(device: &LoopDevice) -> Value {
     json!({"volume-type": "block", "device": device.path(), "fstype": "ext4"})
 }

@@ -1,4 +1,4 @@
-//! Pods with such a volume.
+//! Pods with a volume that is staged in Kata's layout.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -13,8 +13,8 @@ use runcrust_tests::{MountWatcher, POD, mounts, on_each_delegate};
 use super::*;
 
 on_each_delegate! {
-    fn a_pod_has_its_volume_from_the_sandbox_to_unstage(delegate: Delegate) {
-        // Drivers pass the volume's attributes on: none of them asks for the raw device.
+    fn a_pod_has_its_volume_until_unstage(delegate: Delegate) {
+        // Drivers copy the volume's attributes into the metadata. None of them requests the raw device.
         let staged = Staged::new(delegate, json!({"fsGroup": "2000", "deviceNode": "true", "size": "5Gi"}));
         let Staged { node, device, target, entry } = &staged;
         let watcher = MountWatcher::start(device.path());
@@ -35,7 +35,7 @@ on_each_delegate! {
         assert!(record.contains(one.id()) && record.contains(two.id()), "{record}");
         let refused = node.unstage(target).failure();
         assert!(refused.stderr.contains("FAILED_PRECONDITION"), "{refused}");
-        assert!(!node.entry(target).exists(), "nothing is staged in the crust directory");
+        assert!(!node.entry(target).exists(), "an entry was written to the crust directory");
 
         end([one, two, sandbox]);
         device.wait_until_free(WAIT_TIMEOUT);
@@ -46,7 +46,7 @@ on_each_delegate! {
         assert_eq!(node.stats(target).failure().stderr.matches("NOT_FOUND").count(), 1);
     }
 
-    fn on_root_mismatch_is_honoured(delegate: Delegate) {
+    fn on_root_mismatch_is_applied(delegate: Delegate) {
         let staged = Staged::new(
             delegate,
             json!({"fsGroup": "2000", "fsGroupChangePolicy": "OnRootMismatch"}),
@@ -58,10 +58,10 @@ on_each_delegate! {
         });
         let sandbox = staged.node.sandbox(POD);
         let app = staged.node.app(&sandbox, &staged.target, "/data");
-        assert_eq!(app.sh("stat -c %g /data/file"), "0", "the root is right, so nothing is walked");
+        assert_eq!(app.sh("stat -c %g /data/file"), "0", "fsGroup was applied although the root matches");
     }
 
-    fn options_are_the_mounts(delegate: Delegate) {
+    fn mount_options_are_applied(delegate: Delegate) {
         let staged = Staged::new(delegate, Value::Null);
         let mut info = info(&staged.device);
         info["options"] = json!(["ro", "noatime"]);
@@ -73,7 +73,7 @@ on_each_delegate! {
         assert!(app.sh("grep ' /data ' /proc/self/mountinfo").contains("noatime"));
     }
 
-    /// The driver writes an entry for the path that kubelet gave it, and no other.
+    /// The driver only writes an entry for the path that kubelet passed.
     fn behind_a_link_the_volume_is_found_by_either_path(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let real = node.dir().subdir("srv/kubelet");
@@ -92,8 +92,8 @@ on_each_delegate! {
         assert!(device.host_mounts().is_empty());
     }
 
-    /// Kata's own driver mounts the staging directory there.
-    fn what_the_driver_mounted_on_the_target_path_is_not_shown(delegate: Delegate) {
+    /// Kata's own driver mounts the staging directory on the target path.
+    fn a_drivers_mount_on_the_target_path_is_not_shown(delegate: Delegate) {
         let node = Node::with(delegate, "kata_layout = true");
         let (target, staging) = (node.target(POD, "pv-1"), node.dir().subdir("staging"));
         fs::write(staging.join("disk.img"), "host\n").unwrap();
@@ -118,8 +118,8 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(staged.target.join("db")).unwrap().count(), 0);
     }
 
-    /// Drivers remove the entry themselves; nobody calls `unstage`.
-    fn what_a_driver_removes_leaves_no_record(delegate: Delegate) {
+    /// Drivers remove the entry themselves, and `unstage` is never called.
+    fn records_of_a_removed_entry_are_removed(delegate: Delegate) {
         let staged = Staged::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let app = staged.node.app(&sandbox, &staged.target, "/data");
@@ -129,14 +129,14 @@ on_each_delegate! {
         assert_eq!(in_use, [false; 2]);
         staged.entry.remove();
         let owners = || staged.node.records().iter().filter(|file| file.starts_with("run/owners")).count();
-        assert_eq!(owners(), 1, "until somebody looks");
-        // The next pod's end does, whoever's it is.
+        assert_eq!(owners(), 1, "the record is kept until the next pod's end");
+        // The end of any other pod removes it.
         let device = staged.node.ext4();
         let target = staged.node.stage("pod-b", "pv-2", &device, &[]);
         end([staged.node.sandbox("pod-b")]);
-        assert_eq!(owners(), 1, "its own, until it is unstaged");
+        assert_eq!(owners(), 1, "more than the other pod's own record");
         device.wait_until_free(WAIT_TIMEOUT);
-        // The lock of what nobody unstaged goes when everything is looked at.
+        // gc removes the lock of a volume that was never unstaged.
         assert_nothing_unknown(&staged.node);
         let _ = gc(&staged.node, &[]);
         staged.node.unstage_all(&[&target]);

@@ -1,4 +1,4 @@
-//! `crust_ops` under systemd.
+//! `crust_ops` as a service of systemd.
 
 use std::fs;
 use std::path::Path;
@@ -10,25 +10,25 @@ use runcrust_tests::{Delegate, InstalledPod, Run, process, wait_until};
 use serde_json::Value;
 use tonic::Code;
 
-use crate::{SERVICE, SOCKET, daemon, staged};
+use crate::{SERVICE, SOCKET, daemon, stage_disk};
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn a_call_starts_it() {
+fn a_call_starts_the_daemon() {
     let pod = InstalledPod::new(Delegate::Runc);
     let _ = systemctl(&["stop", SERVICE]);
     assert_eq!(property(SERVICE, "ActiveState"), "inactive");
     assert_eq!(property(SOCKET, "ActiveState"), "active");
-    let _disk = staged(&pod);
+    let _disk = stage_disk(&pod);
     assert_eq!(property(SERVICE, "ActiveState"), "active");
     pod.ops().unstage(pod.target()).unwrap();
 }
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn a_pod_outlives_it_reloaded_restarted_and_killed() {
+fn a_pod_outlives_a_reloaded_restarted_and_killed_daemon() {
     let pod = InstalledPod::new(Delegate::Runc);
-    let _disk = staged(&pod);
+    let _disk = stage_disk(&pod);
     let sandbox = pod.run();
     let app = pod.app(&sandbox, "one");
     let _ = pod.cri().sh(&app, "echo kept > /data/file");
@@ -39,18 +39,18 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
     let second = daemon();
     assert_ne!(first, second);
     let _ = systemctl(&["reload", SERVICE]);
-    let own = format!("_PID={second}");
-    wait_until("it to have read its configuration", WAIT_TIMEOUT, || {
+    let pid_field = format!("_PID={second}");
+    wait_until("the line about the reload", WAIT_TIMEOUT, || {
         let mut journal = Command::new("journalctl");
-        let said = Run::of(journal.args(["--quiet", &own, "MESSAGE=reloaded"])).success();
-        !said.stdout.is_empty()
+        let lines = Run::of(journal.args(["--quiet", &pid_field, "MESSAGE=reloaded"])).success();
+        !lines.stdout.is_empty()
     });
-    assert_eq!(daemon(), second, "and it goes on");
+    assert_eq!(daemon(), second, "the reload restarted the daemon");
     assert!(!pod.ops().stats(pod.target()).unwrap().usage.is_empty());
 
     let before: u32 = property(SERVICE, "NRestarts").parse().unwrap();
     process::kill_and_wait(second);
-    wait_until("systemd to start it anew", WAIT_TIMEOUT, || {
+    wait_until("systemd to restart the daemon", WAIT_TIMEOUT, || {
         ![0, second].contains(&daemon())
     });
     let after: u32 = property(SERVICE, "NRestarts").parse().unwrap();
@@ -67,7 +67,7 @@ fn a_pod_outlives_it_reloaded_restarted_and_killed() {
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn the_journal_has_a_calls_fields() {
     let pod = InstalledPod::new(Delegate::Runc);
-    let disk = staged(&pod);
+    let disk = stage_disk(&pod);
     let mut request = runcrust_tests::ops::stage_request_of(pod.target(), disk.path(), "ext4");
     request.fs_type = "vfat".to_owned();
     let refused = pod.ops().stage(request).unwrap_err();
@@ -84,30 +84,30 @@ fn the_journal_has_a_calls_fields() {
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).unwrap());
     let entries: Vec<Value> = entries.collect();
-    let us = std::process::id().to_string();
+    let own_pid = std::process::id().to_string();
     for entry in &entries {
         assert_eq!(entry["CRUST_UID"], "0", "{entry}");
-        assert_eq!(entry["CRUST_PID"], *us, "{entry}");
+        assert_eq!(entry["CRUST_PID"], *own_pid, "{entry}");
         assert_eq!(entry["_SYSTEMD_UNIT"], SERVICE, "{entry}");
     }
-    let of = |method: &str, priority: &str| {
+    let find = |method: &str, priority: &str| {
         let method = format!("crust.v1.Runtime/{method}");
-        let found =
+        let matches =
             |entry: &&Value| entry["CRUST_METHOD"] == *method && entry["PRIORITY"] == *priority;
         entries
             .iter()
-            .find(found)
+            .find(matches)
             .unwrap_or_else(|| panic!("no {method} in {journal}"))
     };
-    let _ = of("RuntimeStageVolume", "6");
-    let _ = of("RuntimeUnstageVolume", "6");
-    let failed = of("RuntimeStageVolume", "4");
+    let _ = find("RuntimeStageVolume", "6");
+    let _ = find("RuntimeUnstageVolume", "6");
+    let failed = find("RuntimeStageVolume", "4");
     assert_eq!(failed["CRUST_CODE"], "InvalidArgument");
 }
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn its_check_finds_the_packages_runtime() {
+fn crust_ops_check_finds_the_packages_runtime() {
     let check = Run::of(Command::new("crust_ops").arg("--check")).success();
     for program in ["/usr/bin/runcrust", "/usr/local/bin/runcrust-crun"] {
         let line = format!("pass  runtime-cli: {program}");
@@ -119,7 +119,7 @@ fn its_check_finds_the_packages_runtime() {
     );
 }
 
-/// Of a process's status.
+/// Returns a field of a process's status.
 fn field(pid: i32, name: &str) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status
@@ -130,7 +130,7 @@ fn field(pid: i32, name: &str) -> String {
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn its_unit_keeps_it_from_what_it_says() {
+fn the_unit_restricts_the_daemon_but_not_its_mounts() {
     let _ = systemctl(&["start", SERVICE]);
     let pid = daemon();
     let allowed = property(SERVICE, "CapabilityBoundingSet");
@@ -140,24 +140,20 @@ fn its_unit_keeps_it_from_what_it_says() {
     assert_eq!(bounding.count_ones() as usize, allowed.len(), "{allowed:?}");
     assert_eq!(field(pid, "CapEff"), field(pid, "CapBnd"));
     assert_eq!(field(pid, "NoNewPrivs"), "1");
-    assert_eq!(field(pid, "Seccomp"), "2", "a filter");
-    for property_of_ours in [
+    assert_eq!(field(pid, "Seccomp"), "2", "no seccomp filter");
+    for restriction in [
         "MemoryDenyWriteExecute",
         "LockPersonality",
         "RestrictRealtime",
     ] {
-        assert_eq!(
-            property(SERVICE, property_of_ours),
-            "yes",
-            "{property_of_ours}"
-        );
+        assert_eq!(property(SERVICE, restriction), "yes", "{restriction}");
     }
-    // What it must not be kept from: the host's mounts and processes.
+    // The daemon has to see the host's mounts and processes.
     let namespace =
         |pid: &str, kind| fs::read_link(Path::new("/proc").join(pid).join("ns").join(kind));
     for kind in ["mnt", "pid", "user"] {
-        let (own, host) = (namespace(&pid.to_string(), kind), namespace("1", kind));
-        assert_eq!(own.unwrap(), host.unwrap(), "{kind}");
+        let (daemons, host) = (namespace(&pid.to_string(), kind), namespace("1", kind));
+        assert_eq!(daemons.unwrap(), host.unwrap(), "{kind}");
     }
     let mut exposure = Command::new("systemd-analyze");
     exposure.args(["security", "--no-pager", "--threshold=60", SERVICE]);

@@ -1,4 +1,4 @@
-//! The `DaemonSet` on the node, as kubelet would run it: it makes a handler and a daemon of their own.
+//! The `DaemonSet` on the node, run as kubelet would: it installs its own handler and runs its own daemon.
 
 use std::fs;
 use std::path::Path;
@@ -13,12 +13,12 @@ use runcrust_tests::kubernetes::{Kubelet, document, manifests, parse_strictly, w
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, InstalledPod, Run, TestDir, process, wait_until};
 
-use crate::{SERVICE, SOCKET, staged};
+use crate::{SERVICE, SOCKET, stage_disk};
 
 const CONFIGURATION: &str = "/etc/containerd/config.toml";
 const INSTALLED: [&str; 2] = ["/usr/local/bin/runcrust", "/usr/local/bin/crust-mount-hook"];
 
-/// The `DaemonSet`'s pod, as the base has it or with a component.
+/// Returns the `DaemonSet`'s pod, from the base or with a component.
 fn spec(component: Option<&str>) -> PodSpec {
     let base = document(&manifests().join("base/daemonset.yaml"));
     let set = match component {
@@ -33,7 +33,7 @@ fn run(program: &str, arguments: &[&str]) -> Run {
     Run::of(Command::new(program).args(arguments))
 }
 
-/// The image that its pods name, of the programs that the packages have installed.
+/// Builds and imports the image that the pods name, with the programs that the packages have installed.
 fn import_image(pod: &InstalledPod, dir: &TestDir) {
     let script = manifests().join("../image/build.sh");
     let archive = dir.join("image.tar");
@@ -52,9 +52,9 @@ fn import_image(pod: &InstalledPod, dir: &TestDir) {
     pod.import(&archive, &format!("localhost/runcrust:{version}"));
 }
 
-/// A node without a handler and without a daemon; put back, it has those of the packages again.
-fn bared() -> Cleanup {
-    let put_back = Cleanup::register(|| {
+/// Removes the packages' handler and stops their daemon. Both are restored when the guard is dropped.
+fn remove_handler_and_daemon() -> Cleanup {
+    let restore = Cleanup::register(|| {
         let steps: [(&str, &[&str]); 3] = [
             (
                 "runcrust",
@@ -77,16 +77,16 @@ fn bared() -> Cleanup {
             .unwrap()
             .contains("runtimes.crust]")
     );
-    put_back
+    restore
 }
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn it_installs_the_handler_and_serves_drivers() {
+fn the_daemonset_installs_the_handler_and_serves_drivers() {
     let pod = InstalledPod::new(Delegate::Runc);
     let dir = TestDir::new();
     import_image(&pod, &dir);
-    let _put_back = bared();
+    let _restore = remove_handler_and_daemon();
     let settings = fs::read_to_string(manifests().join("base/crust_ops.toml")).unwrap();
     let kubelet = Kubelet::new(pod.cri(), dir.subdir("kubelet"))
         .config_map("crust-ops", &[("crust_ops.toml", &settings)]);
@@ -94,7 +94,7 @@ fn it_installs_the_handler_and_serves_drivers() {
     let before = property("containerd.service", "MainPID");
     let set = kubelet.run("runcrust-1", &spec(None)).unwrap();
     let restarted = property("containerd.service", "MainPID");
-    assert_ne!(before, restarted, "containerd has read its configuration");
+    assert_ne!(before, restarted, "containerd was not restarted");
     let configuration = fs::read_to_string(CONFIGURATION).unwrap();
     assert!(
         configuration.contains("BinaryName = \"/usr/local/bin/runcrust\""),
@@ -104,13 +104,13 @@ fn it_installs_the_handler_and_serves_drivers() {
         Path::new("/run/crust_ops/crust_ops.sock").exists()
     });
 
-    let _disk = staged(&pod);
+    let _disk = stage_disk(&pod);
     let sandbox = pod.run();
     let app = pod.app(&sandbox, "one");
     let _ = pod.cri().sh(&app, "echo kept > /data/file");
     assert!(!pod.ops().stats(pod.target()).unwrap().usage.is_empty());
 
-    // Replaced, as by an update of its template, it finds nothing to do, and the pod lives on.
+    // The next pod, as after an update of the template, finds nothing to do, and the test's pod keeps running.
     kubelet.remove(&set).unwrap();
     let set = kubelet.run("runcrust-2", &spec(None)).unwrap();
     let log = kubelet.log("runcrust-2", "install");
@@ -126,12 +126,12 @@ fn it_installs_the_handler_and_serves_drivers() {
     let refused = run("runcrust", &["uninstall", "containerd", "--dry-run"]).failure();
     assert!(refused.stderr.contains("pv-1"), "{refused}");
 
-    // It leaves only after the pod, which crust_ops serves as long.
+    // With the component `uninstall` the handler is only removed after the test's pod, and crust_ops runs until then.
     kubelet.remove(&set).unwrap();
-    let leaves = spec(Some("uninstall"));
-    let set = kubelet.run("runcrust-3", &leaves).unwrap();
+    let uninstall_spec = spec(Some("uninstall"));
+    let set = kubelet.run("runcrust-3", &uninstall_spec).unwrap();
     let uninstall = &set.containers["uninstall"];
-    wait_until("a refusal", WAIT_TIMEOUT, || {
+    wait_until("uninstall to be refused", WAIT_TIMEOUT, || {
         let status = pod.cri().status(uninstall).unwrap();
         status.state() == ContainerState::ContainerExited
     });
@@ -147,9 +147,9 @@ fn it_installs_the_handler_and_serves_drivers() {
     pod.end(&sandbox);
     pod.ops().unstage(pod.target()).unwrap();
     let uninstall = kubelet
-        .restart_container(&set, "runcrust-3", &leaves, "uninstall")
+        .restart_container(&set, "runcrust-3", &uninstall_spec, "uninstall")
         .unwrap();
-    wait_until("the handler to be gone", WAIT_TIMEOUT, || {
+    wait_until("the handler's removal", WAIT_TIMEOUT, || {
         !fs::read_to_string(CONFIGURATION)
             .unwrap()
             .contains("runtimes.crust]")
@@ -160,7 +160,7 @@ fn it_installs_the_handler_and_serves_drivers() {
     wait_until("the CRI to answer", WAIT_TIMEOUT, || pod.cri().is_ready());
     assert!(
         process::is_alive(pod.cri().pid(&uninstall).unwrap()),
-        "it stays"
+        "the container has ended"
     );
     kubelet.remove(&set).unwrap();
 }

@@ -1,4 +1,4 @@
-//! `runcrust crust doctor` on a node as an operator has it.
+//! `runcrust crust doctor` on an operator's node.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use runcrust_tests::Run;
 
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-fn this_node_has_what_volumes_need() {
+fn doctor_passes_on_this_node() {
     let run = Run::of(Command::new("runcrust").args(["crust", "doctor"])).success();
     for expected in [
         "pass  mount API: ",
@@ -17,14 +17,14 @@ fn this_node_has_what_volumes_need() {
         "pass  state directory: /run/runcrust",
         "pass  crust_ops: a daemon listens on /run/crust_ops/crust_ops.sock",
     ] {
-        let is_told = run.stdout.lines().any(|line| line.starts_with(expected));
-        assert!(is_told, "{expected:?} isn't in {run}");
+        let is_printed = run.stdout.lines().any(|line| line.starts_with(expected));
+        assert!(is_printed, "{expected:?} is missing in {run}");
     }
     let handlers = run
         .stdout
         .lines()
         .find_map(|line| line.strip_prefix("pass  handler: "));
     let crust = "containerd (/etc/containerd/config.toml): crust runs /usr/bin/runcrust";
-    let is_told = handlers.is_some_and(|told| told.split(", ").any(|handler| handler == crust));
-    assert!(is_told, "{run}");
+    let is_printed = handlers.is_some_and(|line| line.split(", ").any(|handler| handler == crust));
+    assert!(is_printed, "{run}");
 }

@@ -1,4 +1,4 @@
-//! A pod's volume, from stage to unstage.
+//! A pod's volume on a real disk, from stage to unstage.
 
 use std::fs;
 use std::process::Command;
@@ -11,13 +11,13 @@ use runcrust_tests::{
 };
 use tonic::Code;
 
-use crate::{MIB, staged};
+use crate::{MIB, stage_disk};
 
 on_each_delegate! {
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-    fn a_disk_that_was_staged_by_the_daemon_is_the_pods_volume(delegate: Delegate) {
+    fn a_pod_uses_a_disk_staged_through_the_daemon(delegate: Delegate) {
         let pod = InstalledPod::new(delegate);
-        let disk = staged(&pod);
+        let disk = stage_disk(&pod);
         let watcher = MountWatcher::start(disk.path());
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");
@@ -26,7 +26,7 @@ on_each_delegate! {
         assert!(mounted.contains(&format!(" - ext4 {} ", utf8(disk.path()))), "{mounted}");
         for (id, pid) in [(&sandbox, pod.cri().pod_pid(&sandbox)), (&app, pod.cri().pid(&app))] {
             let group = fs::read_to_string(format!("/proc/{}/cgroup", pid.unwrap())).unwrap();
-            assert_eq!(group, format!("0::{}\n", pod.scope(id)), "systemd has made it");
+            assert_eq!(group, format!("0::{}\n", pod.scope(id)), "not the cgroup made by systemd");
         }
         let usage = pod.ops().stats(pod.target()).unwrap().usage;
         assert!(usage.iter().any(|one| one.total > 400 * MIB && one.used > 0), "{usage:?}");
@@ -40,7 +40,7 @@ on_each_delegate! {
         assert_eq!(pod.ops().stats(pod.target()).unwrap_err().code(), Code::NotFound);
     }
 
-    /// ext4 wants `CAP_SYS_RESOURCE`, which the unit leaves to the programs that the daemon runs.
+    /// Growing ext4 needs `CAP_SYS_RESOURCE`, which the unit leaves to the programs that the daemon runs.
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
     fn a_volume_grows_while_it_is_written(delegate: Delegate) {
         let pod = InstalledPod::new(delegate);
@@ -55,14 +55,14 @@ on_each_delegate! {
             words.split_whitespace().map(|word| word.parse::<i64>().unwrap()).product()
         };
         assert!(blocks() < 64 * MIB);
-        // Its streams are closed: the call would wait for it.
+        // Without its streams, because the call would otherwise wait for it.
         let script = "(while date >> /data/log; do :; done) > /dev/null 2>&1 &";
         let _ = pod.cri().sh(&app, script);
         assert_eq!(pod.ops().expand(pod.target(), 256 * MIB, 0).unwrap(), 512 * MIB);
         assert!(blocks() > 400 * MIB);
         let size = || pod.cri().sh(&app, "stat -c %s /data/log");
         let before = size();
-        wait_until("the writer to go on", WAIT_TIMEOUT, || size() != before);
+        wait_until("the writer to continue", WAIT_TIMEOUT, || size() != before);
         pod.end(&sandbox);
         pod.ops().unstage(pod.target()).unwrap();
         fsck_ext4(disk.path());
@@ -71,7 +71,7 @@ on_each_delegate! {
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
     fn a_pod_outlives_a_restart_of_containerd(delegate: Delegate) {
         let pod = InstalledPod::new(delegate);
-        let _disk = staged(&pod);
+        let _disk = stage_disk(&pod);
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");
         let _ = pod.cri().sh(&app, "echo kept > /data/file");

@@ -1,6 +1,5 @@
-//! The e2e node as an operator has it: both packages, containerd's own service with the handlers
-//! `crust` (on runc) and `crust-crun`, `crust_ops` under systemd, a disk. What one test does to the
-//! services the others would notice: they are run one at a time.
+//! The e2e node like an operator's: both packages, containerd's service with the handlers `crust` (on runc) and
+//! `crust-crun`, `crust_ops` under systemd, and a disk. Tests run one at a time, because they change shared services.
 
 mod daemon;
 mod daemonset;
@@ -16,14 +15,14 @@ const SOCKET: &str = "crust_ops.socket";
 
 const MIB: i64 = 1 << 20;
 
-/// The daemon's process; 0, there is none.
+/// Returns the pid of the daemon, or 0 if it does not run.
 fn daemon() -> i32 {
     property(SERVICE, "MainPID").parse().unwrap()
 }
 
-/// A disk with an empty ext4, staged through the daemon.
+/// Stages a disk with an empty ext4 through the daemon.
 #[track_caller]
-fn staged(pod: &InstalledPod) -> Disk {
+fn stage_disk(pod: &InstalledPod) -> Disk {
     let disk = Disk::take();
     runcrust_tests::volume::mkfs("ext4", disk.path(), &[]);
     pod.stage(&disk).unwrap();

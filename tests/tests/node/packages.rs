@@ -1,4 +1,4 @@
-//! The packages are installed again, and removed.
+//! The packages are installed again, or removed.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -13,9 +13,9 @@ use runcrust_tests::ops::Clients;
 use runcrust_tests::{InstalledPod, Run, on_each_delegate, process};
 use tonic::Code;
 
-use crate::{SERVICE, SOCKET, daemon, staged};
+use crate::{SERVICE, SOCKET, daemon, stage_disk};
 
-/// The files that the node was made with.
+/// Returns the package files that the node was made with.
 fn packages() -> Vec<PathBuf> {
     let directory = std::env::var_os("RUNCRUST_TEST_PACKAGES");
     let directory = directory.expect("RUNCRUST_TEST_PACKAGES; the guest has some: make vm-test");
@@ -28,8 +28,8 @@ fn dpkg(arguments: &[&str], files: &[PathBuf]) {
     let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
 }
 
-/// Sees to it that the node has both packages again, whatever became of the test.
-fn put_back() -> Cleanup {
+/// Returns a guard that installs both packages again if one is missing.
+fn reinstall_on_drop() -> Cleanup {
     Cleanup::register(|| {
         let programs = ["/usr/bin/crust_ops", "/usr/bin/runcrust"];
         if programs.iter().all(|program| Path::new(program).exists()) {
@@ -41,8 +41,8 @@ fn put_back() -> Cleanup {
     })
 }
 
-/// Calls until it is told to end. A caller that comes while the daemon ends is told to try again.
-fn call_on(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
+/// Calls the daemon until `end` is set, and returns the errors other than `Unavailable`, which a client has to retry.
+fn call_until(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
     let clients = Clients::of(Path::new(CRUST_OPS), Path::new(CRUST));
     let mut errors = Vec::new();
     while !end.load(Ordering::Relaxed) {
@@ -54,9 +54,9 @@ fn call_on(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
 
 on_each_delegate! {
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-    fn a_pod_and_its_callers_outlive_an_installation_over_them(delegate: Delegate) {
+    fn a_pod_and_callers_survive_an_upgrade(delegate: Delegate) {
         let pod = InstalledPod::new(delegate);
-        let _disk = staged(&pod);
+        let _disk = stage_disk(&pod);
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");
         let _ = pod.cri().sh(&app, "echo kept > /data/file");
@@ -66,47 +66,47 @@ on_each_delegate! {
 
         let end = AtomicBool::new(false);
         let errors = thread::scope(|scope| {
-            let calls = scope.spawn(|| call_on(pod.target(), &end));
+            let calls = scope.spawn(|| call_until(pod.target(), &end));
             dpkg(&["--install"], &packages());
             end.store(true, Ordering::Relaxed);
             calls.join().unwrap()
         });
         assert!(errors.is_empty(), "{errors:?}");
         let replaced = fs::metadata("/usr/bin/runcrust").unwrap();
-        assert_ne!(program.ino(), replaced.ino(), "it is another file");
-        assert_ne!(daemon(), before, "the daemon is the new one");
-        assert_eq!(property(SOCKET, "ActiveEnterTimestampMonotonic"), since, "it listened on");
+        assert_ne!(program.ino(), replaced.ino(), "the program was not replaced");
+        assert_ne!(daemon(), before, "the daemon was not restarted");
+        assert_eq!(property(SOCKET, "ActiveEnterTimestampMonotonic"), since, "the socket was closed");
 
         assert!(process::is_alive(pid));
         assert_eq!(pod.cri().sh(&app, "cat /data/file").trim(), "kept");
-        let again = pod.app(&sandbox, "two");
-        assert_eq!(pod.cri().sh(&again, "cat /data/file").trim(), "kept");
+        let second = pod.app(&sandbox, "two");
+        assert_eq!(pod.cri().sh(&second, "cat /data/file").trim(), "kept");
         pod.end(&sandbox);
         pod.ops().unstage(pod.target()).unwrap();
     }
 
     #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
-    fn a_removal_under_a_pod_leaves_what_the_pod_needs(delegate: Delegate) {
+    fn a_removal_with_a_running_pod_is_refused(delegate: Delegate) {
         let pod = InstalledPod::new(delegate);
-        let _disk = staged(&pod);
+        let _disk = stage_disk(&pod);
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");
-        let _put_back = put_back();
+        let _reinstall = reinstall_on_drop();
         let remove = ["--remove", "crust-ops", "runcrust"];
         let removal = Run::of(Command::new("dpkg").args(remove)).failure();
         removal.assert_contains(&["pv-1", "hint: resolve this, then run runcrust uninstall all"]);
         for program in ["runcrust", "crust-mount-hook", "crust_ops"] {
             assert!(Path::new("/usr/bin").join(program).exists(), "{program}");
         }
-        let again = pod.app(&sandbox, "two");
+        let second = pod.app(&sandbox, "two");
         let _ = pod.cri().sh(&app, "echo kept > /data/file");
-        assert_eq!(pod.cri().sh(&again, "cat /data/file").trim(), "kept");
+        assert_eq!(pod.cri().sh(&second, "cat /data/file").trim(), "kept");
         pod.end(&sandbox);
         pod.ops().unstage(pod.target()).unwrap();
     }
 }
 
-/// Nobody could make a container any more.
+/// Without its default runtime containerd could not create any pod.
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn a_removal_of_the_default_runtime_is_refused() {
@@ -121,7 +121,7 @@ fn a_removal_of_the_default_runtime_is_refused() {
             .into_iter()
             .collect()
     });
-    let _put_back = put_back();
+    let _reinstall = reinstall_on_drop();
     let table = "[plugins.\"io.containerd.grpc.v1.cri\".containerd]";
     assert!(!before.contains(table), "{before}");
     fs::write(
@@ -143,12 +143,15 @@ fn a_removal_of_the_default_runtime_is_refused() {
 fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
     let changed = "/etc/runcrust/crust_ops.toml";
     let configuration = fs::read_to_string(changed).unwrap();
-    let _put_back = put_back();
+    let _reinstall = reinstall_on_drop();
     dpkg(&["--remove", "crust-ops"], &[]);
     for unit in [SERVICE, SOCKET] {
         assert_eq!(property(unit, "ActiveState"), "inactive", "{unit}");
     }
-    assert!(UnixStream::connect(CRUST_OPS).is_err(), "nobody listens");
+    assert!(
+        UnixStream::connect(CRUST_OPS).is_err(),
+        "a process listens on the socket"
+    );
     dpkg(&["--install"], &packages());
     for unit in [SERVICE, SOCKET] {
         assert_eq!(systemctl(&["is-enabled", unit]), "enabled", "{unit}");
@@ -157,6 +160,6 @@ fn a_removal_stops_the_daemon_and_an_installation_starts_it() {
     assert_eq!(
         fs::read_to_string(changed).unwrap(),
         configuration,
-        "the operator's"
+        "the operator's configuration was changed"
     );
 }

@@ -1,5 +1,5 @@
-//! Nothing that a caller's environment says decides anything: what it names is neither run, nor read,
-//! nor written to.
+//! The caller's environment has no effect: programs that it names are not run, and files that it names are neither read
+//! nor written.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use std::process::Command;
 use runcrust_tests::node::utf8;
 use runcrust_tests::{Container, Node, POD, Run, on_each_delegate};
 
-/// Programs that somebody who mounts might call by name, or ask for.
+/// Programs that a mount tool might call by name.
 const PROGRAMS: [&str; 16] = [
     "runcrust",
     "crust-mount-hook",
@@ -29,19 +29,20 @@ const PROGRAMS: [&str; 16] = [
     "sh",
 ];
 
-/// An environment in which each word leads somewhere else.
+/// An environment whose variables all lead to traps.
 struct Trap {
     bin: PathBuf,
-    sprung: PathBuf,
+    /// The file that each trap writes to.
+    log: PathBuf,
     empty: PathBuf,
     elsewhere: PathBuf,
 }
 
 impl Trap {
-    fn set(node: &Node) -> Self {
+    fn new(node: &Node) -> Self {
         let bin = node.dir().subdir("bin");
-        let sprung = node.dir().join("sprung");
-        let trap = format!("#!/bin/sh\necho \"$0 $*\" >>{}\nexit 1\n", utf8(&sprung));
+        let log = node.dir().join("trap.log");
+        let trap = format!("#!/bin/sh\necho \"$0 $*\" >>{}\nexit 1\n", utf8(&log));
         for program in PROGRAMS {
             fs::write(bin.join(program), &trap).unwrap();
             fs::set_permissions(bin.join(program), fs::Permissions::from_mode(0o755)).unwrap();
@@ -50,14 +51,14 @@ impl Trap {
         fs::write(&elsewhere, "no_such_key = 1").unwrap();
         Self {
             bin,
-            sprung,
+            log,
             empty: node.dir().subdir("empty"),
             elsewhere,
         }
     }
 
-    /// The command, in that environment.
-    fn around(&self, mut command: Command) -> Command {
+    /// Sets the environment of a command.
+    fn with_environment(&self, mut command: Command) -> Command {
         command.env("PATH", &self.bin);
         for name in [
             "TMPDIR",
@@ -81,34 +82,34 @@ impl Trap {
 
     #[track_caller]
     fn run(&self, command: Command) -> Run {
-        Run::of(&mut self.around(command)).success()
+        Run::of(&mut self.with_environment(command)).success()
     }
 
     #[track_caller]
     fn create(&self, container: &Container) {
         let created = container
-            .create_with(self.around(container.create_command()))
+            .create_with(self.with_environment(container.create_command()))
             .success();
         assert_eq!((&*created.stdout, &*created.stderr), ("", ""));
         let _ = self.run(container.command(&["start", container.id()]));
     }
 
     #[track_caller]
-    fn assert_unsprung(&self) {
-        let sprung = fs::read_to_string(&self.sprung).unwrap_or_default();
-        assert_eq!(sprung, "", "programs by their names alone");
+    fn assert_unused(&self) {
+        let log = fs::read_to_string(&self.log).unwrap_or_default();
+        assert_eq!(log, "", "programs were run by their names");
         assert_eq!(
             fs::read_dir(&self.empty).unwrap().count(),
             0,
-            "files where the caller says"
+            "files were created in the caller's directory"
         );
     }
 }
 
 on_each_delegate! {
-    fn an_environment_of_traps_changes_nothing(delegate: Delegate) {
+    fn the_callers_environment_is_ignored(delegate: Delegate) {
         let node = Node::new(delegate);
-        let trap = Trap::set(&node);
+        let trap = Trap::new(&node);
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         let path = utf8(&target);
@@ -131,6 +132,6 @@ on_each_delegate! {
             let _ = trap.run(container.command(&["delete", "--force", container.id()]));
         }
         let _ = crust(&["unstage", path]);
-        trap.assert_unsprung();
+        trap.assert_unused();
     }
 }

@@ -1,5 +1,5 @@
-//! What of root's capabilities runcrust and its hooks have while they work: what they need, and no
-//! more. What the delegate has is also the suite `transparency`'s.
+//! The capabilities that runcrust and its hooks have while they work: those that they need, and no others. The suite
+//! `transparency` tests the delegate's capabilities.
 
 mod environment;
 
@@ -17,10 +17,10 @@ use runcrust_tests::{
 };
 use serde_json::json;
 
-/// The sets of a process, in the order of [`sets`].
+/// The capability sets of a process, in the order of [`sets`].
 const SETS: [&str; 5] = ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"];
 
-/// Their numbers (`include/uapi/linux/capability.h`).
+/// The numbers of the capabilities (`include/uapi/linux/capability.h`).
 const NUMBERS: [(&str, u32); 12] = [
     ("CHOWN", 0),
     ("DAC_OVERRIDE", 1),
@@ -36,7 +36,7 @@ const NUMBERS: [(&str, u32); 12] = [
     ("SETFCAP", 31),
 ];
 
-/// What a step needs, by the documentation, as far as this machine has it.
+/// Returns the capabilities that a step needs according to the documentation, without those that this machine lacks.
 fn needed(step: &str) -> String {
     let document = include_str!("../../../docs/privileges.md");
     let (_, table) = document.split_once("\n| capability").expect("a table");
@@ -49,7 +49,7 @@ fn needed(step: &str) -> String {
         .position(|cell| *cell == step)
         .expect("a column");
     let mut mask = 0;
-    // The heading began before its first bar.
+    // The heading's first bar was split off.
     for row in rows.skip(1).take_while(|row| row.len() > column + 1) {
         let (name, number) = NUMBERS
             .iter()
@@ -66,7 +66,7 @@ fn sets(pid: impl std::fmt::Display + Copy) -> [String; 5] {
     SETS.map(|set| process::status(pid, set))
 }
 
-/// Waits until a process whose command line names `what` of this node has these sets.
+/// Waits until a process of this node whose command line contains `what` has these sets.
 #[track_caller]
 fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
     let mut seen = Vec::new();
@@ -85,22 +85,22 @@ fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
         seen = named.into_iter().map(sets).collect();
         seen.contains(expected)
     });
-    assert!(has, "{what:?} should have {expected:?}, and has {seen:?}");
+    assert!(has, "{what:?} should have {expected:?}, but has {seen:?}");
 }
 
-/// Nothing else is in any set: not for what would be executed either.
-fn all_of(needed: String) -> [String; 5] {
+/// Returns sets in which only these capabilities are permitted, effective and in the bounding set.
+fn only(needed: String) -> [String; 5] {
     let none = "0".repeat(16);
     [none.clone(), needed.clone(), needed.clone(), needed, none]
 }
 
-/// Holds the lock of a staged volume, which every step waits for.
-fn hold(volume: &StagedVolume) -> Flock<File> {
+/// Holds the lock of a staged volume, for which every step has to wait.
+fn hold_lock(volume: &StagedVolume) -> Flock<File> {
     let lock = File::open(volume.lock_file(&volume.target)).expect("a lock");
     Flock::lock(lock, FlockArg::LockExclusive).expect("flock")
 }
 
-/// A hook of a bundle's, as the delegate runs it.
+/// Starts the last hook of a list in a bundle's config, as the delegate does.
 fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
     let hooks = bundle.config()["hooks"][list].clone();
     let hook = hooks
@@ -121,29 +121,29 @@ fn spawn_hook(bundle: &Bundle, list: &str, pid: i32) -> std::process::Child {
         .expect("the hook");
     let state =
         json!({"ociVersion": "1.0.2", "id": bundle.id(), "pid": pid, "bundle": bundle.path()});
-    let mut stdin = child.stdin.take().expect("its input");
+    let mut stdin = child.stdin.take().expect("a pipe");
     stdin
         .write_all(state.to_string().as_bytes())
-        .expect("it reads");
+        .expect("write to the hook");
     child
 }
 
 on_each_delegate! {
-    fn the_sandbox_s_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
+    fn the_sandboxs_hook_has_only_the_capabilities_it_needs(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let held = hold(&volume);
+        let held = hold_lock(&volume);
         let bundle = volume.sandbox_bundle(POD).write();
         let sandbox = volume.container(&bundle);
         let mut create = sandbox.spawn(sandbox.create_command());
-        assert_has(&volume, &["crust-mount-hook", "sandbox"], &all_of(needed("sandbox")));
+        assert_has(&volume, &["crust-mount-hook", "sandbox"], &only(needed("sandbox")));
         drop(held);
         assert!(create.wait().expect("waitpid").success());
     }
 
-    fn runcrust_can_do_no_more_than_it_needs_while_it_mounts(delegate: Delegate) {
+    fn runcrust_mounts_with_only_the_capabilities_it_needs(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
-        let held = hold(&volume);
+        let held = hold_lock(&volume);
         let app = volume.container(&bundle);
         let mut create = app.spawn(app.create_command());
         let mut expected = sets("self");
@@ -153,32 +153,32 @@ on_each_delegate! {
         assert!(create.wait().expect("waitpid").success());
     }
 
-    fn the_hooks_that_record_have_what_they_need_and_no_more(delegate: Delegate) {
+    fn hooks_that_record_have_only_the_capabilities_they_need(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
-        for (list, verb) in [("createRuntime", "publish"), ("poststop", "release")] {
-            let held = hold(&volume);
+        for (list, subcommand) in [("createRuntime", "publish"), ("poststop", "release")] {
+            let held = hold_lock(&volume);
             let mut hook = spawn_hook(&bundle, list, app.pid());
-            assert_has(&volume, &["crust-mount-hook", verb], &all_of(needed(verb)));
+            assert_has(&volume, &["crust-mount-hook", subcommand], &only(needed(subcommand)));
             drop(held);
             let _ = hook.wait().expect("waitpid");
         }
     }
 
-    fn a_container_s_own_hook_has_what_it_needs_and_no_more(delegate: Delegate) {
+    fn a_hook_that_mounts_has_only_the_capabilities_it_needs(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "mount_mode = \"hook\""), &[]);
         let sandbox = volume.sandbox();
         let bundle = volume.node.app_bundle(&sandbox).bind(&volume.target, "/mnt", &[]).write();
         let app = volume.container(&bundle);
-        let held_up = fault_injection::delay_all_at(&app.create_command(), "fsopen", Duration::from_secs(3));
-        let mut create = app.spawn(held_up);
-        assert_has(&volume, &["crust-mount-hook", "mount"], &all_of(needed("mount")));
+        let delayed = fault_injection::delay_all_at(&app.create_command(), "fsopen", Duration::from_secs(3));
+        let mut create = app.spawn(delayed);
+        assert_has(&volume, &["crust-mount-hook", "mount"], &only(needed("mount")));
         let _ = create.kill();
         let _ = create.wait();
     }
 
-    /// Whether the image gives it all that there is, or what containerd does.
+    /// With containerd's defaults, with all capabilities, and as another user.
     fn a_container_has_the_bare_delegates_capabilities(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let host = volume.dir().subdir("host");
@@ -192,8 +192,8 @@ on_each_delegate! {
             let bare = Container::running(&Runtime::bare(delegate), &bare);
             let ours = volume.run(&change(volume.app_bundle(&sandbox)).write());
             let facts = |app: &Container| {
-                // Asleep it has done with its execve, which is seen before its capabilities are.
-                wait_until("its program to sleep", WAIT_TIMEOUT, || {
+                // The execve is visible before the capabilities are. Once the program sleeps, both have changed.
+                wait_until("the program to sleep", WAIT_TIMEOUT, || {
                     process::status(app.pid(), "State").starts_with('S')
                 });
                 let lines = ["NoNewPrivs", "Seccomp", "Uid", "Gid", "Groups"];
@@ -203,8 +203,8 @@ on_each_delegate! {
         }
     }
 
-    /// Nothing is lowered that would have to be raised again.
-    fn where_there_is_no_volume_no_capability_is_touched(delegate: Delegate) {
+    /// runcrust does not drop capabilities that it would have to raise again.
+    fn without_a_volume_capabilities_are_not_changed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let idle = volume.dir().join(delegate.name());
         fs::copy("/bin/true", &idle).unwrap();
@@ -224,22 +224,22 @@ on_each_delegate! {
         ] {
             assert_eq!(calls(&bundle.write()), 0);
         }
-        // Down and up again.
+        // Dropped and raised again.
         let with = volume.app_bundle(&sandbox).write();
         assert_eq!(calls(&with), 2);
     }
 
-    /// A volume of others' files, and a caller that hasn't all. (What a container is to have, the caller
-    /// has to.)
-    fn a_caller_with_less_than_all_has_its_volumes(delegate: Delegate) {
+    /// The volume has files of another user, and the caller lacks some capabilities. (The caller needs those that the
+    /// container gets.)
+    fn a_caller_without_all_capabilities_has_its_volumes(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("others")).unwrap();
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
         });
         let volume = StagedVolume::of(node, device, &["--fs-group", "3000"]);
-        // Into crun's sandboxes nobody looks without CAP_SYS_PTRACE: they aren't dumpable (ptrace(2)).
-        // It raises limits itself where it writes device rules for cgroup v2.
+        // Without CAP_SYS_PTRACE crun's sandboxes cannot be inspected, because they are not dumpable (ptrace(2)). crun
+        // itself raises limits when it writes device rules for cgroup v2.
         let own = match delegate {
             Delegate::Runc => ["-sys_ptrace", "-sys_resource"],
             Delegate::Crun => ["-sys_rawio", "-sys_pacct"],

@@ -1,4 +1,4 @@
-//! A file system that hangs holds up the volumes that are on it, and no others.
+//! A hanging file system only affects the volumes on it.
 
 use std::fs;
 
@@ -7,8 +7,8 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{HungFilesystem, LoopDevice, Node, Pod, on_each_delegate};
 
 on_each_delegate! {
-    /// A path of the file is looked up nowhere.
-    fn the_directory_of_another_volumes_file(delegate: Delegate) {
+    /// The path of a loop device's backing file is never looked up.
+    fn another_volumes_file_on_a_hung_directory_delays_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
         let directory = node.dir().subdir("files");
         let file = directory.join("disk.img");
@@ -26,22 +26,23 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         drop(hung);
     }
-    /// Only its kernel knows which file a loop device is on, and asks for it there. Who is left behind with
-    /// that keeps nobody's volume.
-    fn the_file_of_somebody_elses_loop_device(delegate: Delegate) {
+
+    /// Only the kernel knows the backing file of a loop device, and asks its file system for it. The child process that
+    /// hangs with that delays no volume.
+    fn another_loop_device_on_a_hung_file_delays_nothing(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
         let mut hung = HungFilesystem::answering_over(&directory);
         let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
-        let (device, late) = (node.ext4(), node.ext4());
+        let (device, later_device) = (node.ext4(), node.ext4());
         hung.stop_answering();
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
         let found = node.handler().crust(&["inspect", utf8(device.path())]).success();
         assert!(found.stdout.contains("in use"), "{found}");
-        // A container is the first to mount it.
-        let target = node.stage("pod-a", "pv-2", &late, &[]);
+        // A volume that a container's create mounts, instead of the sandbox.
+        let target = node.stage("pod-a", "pv-2", &later_device, &[]);
         let other = node.app(&pod.sandbox, &target, "/late");
         assert_eq!(other.sh("echo x > /late/file; cat /late/file"), "x");
         end([app, other]);
@@ -49,13 +50,13 @@ on_each_delegate! {
         for target in [&pod.target, &target] {
             let _ = node.unstage(target).success();
         }
-        // Who asks the devices has them open until there is an answer.
+        // The hanging child processes keep the devices open until they get an answer.
         hung.fail();
         drop(silent);
     }
 
-    /// The one that a device is on answers, and the one below that doesn't.
-    fn the_file_below_somebody_elses_loop_device_on_a_loop_device(delegate: Delegate) {
+    /// The upper loop device answers, and the one below it hangs.
+    fn a_loop_device_above_a_hung_one_delays_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
         let mut hung = HungFilesystem::answering_over(&node.dir().subdir("files"));
         let lower = LoopDevice::on(&hung.file());

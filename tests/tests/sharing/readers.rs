@@ -1,16 +1,16 @@
-//! A pod that only reads (`readOnly` on its claim) beside one that writes: one superblock, and each pod
-//! has a mount of its own.
+//! A pod that only reads (`readOnly` on its claim) beside one that writes. They share one superblock, and each pod has its
+//! own mount.
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Container, Node, Pod, on_each_delegate};
 use serde_json::{Value, json};
 
-/// A reader's group isn't applied.
+/// fsGroup is not applied for a reader.
 const READER: [&str; 3] = ["--read-only", "--fs-group", "4242"];
 const WRITER: [&str; 2] = ["--fs-group", "4343"];
 
-/// Its own mount says `rw`, and it is root with the capabilities that CRI gives.
+/// Asserts that an app cannot write, although its mount says `rw` and it is root with the capabilities that CRI grants.
 #[track_caller]
 fn assert_only_reads(app: &Container) {
     let refused = app.exec(&["/bin/touch", "/data/other"]).failure();
@@ -31,7 +31,7 @@ fn group_of(app: &Container, path: &str) -> String {
 }
 
 #[track_caller]
-fn assert_well(node: &Node, pod: &Pod<'_>) {
+fn assert_normal(node: &Node, pod: &Pod<'_>) {
     let stats = node.stats(&pod.target).success().stdout;
     let stats: Value = serde_json::from_str(&stats).expect("JSON");
     assert_eq!(
@@ -42,7 +42,7 @@ fn assert_well(node: &Node, pod: &Pod<'_>) {
 }
 
 #[track_caller]
-fn assert_one_of_each(reading: &Container, writing: &Container) {
+fn assert_reader_and_writer(reading: &Container, writing: &Container) {
     assert_eq!(
         reading.sh("stat -c %d /data"),
         writing.sh("stat -c %d /data")
@@ -62,19 +62,19 @@ on_each_delegate! {
         let writing = writer.app();
         let reader = Pod::new(&node, "pod-reader", &device, &READER);
         let reading = reader.app();
-        assert_one_of_each(&reading, &writing);
+        assert_reader_and_writer(&reading, &writing);
         assert!(reader.attributes(&device).starts_with("ro,"));
         assert!(writer.attributes(&device).starts_with("rw,"));
         for pod in [&reader, &writer] {
-            assert_well(&node, pod);
+            assert_normal(&node, pod);
         }
-        // And stays one when it is made again, alone.
+        // A restarted container of the reader also only reads, when there is no writer.
         writer.end([writing]);
         end([reading]);
-        let again = reader.app();
-        assert_eq!(again.sh("cat /data/file"), "hello\nmore");
-        assert_only_reads(&again);
-        reader.end([again]);
+        let restarted = reader.app();
+        assert_eq!(restarted.sh("cat /data/file"), "hello\nmore");
+        assert_only_reads(&restarted);
+        reader.end([restarted]);
         device.wait_until_free(WAIT_TIMEOUT);
     }
 
@@ -86,9 +86,9 @@ on_each_delegate! {
         assert_only_reads(&reading);
         let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
         let writing = writer.app();
-        assert_one_of_each(&reading, &writing);
+        assert_reader_and_writer(&reading, &writing);
         for pod in [&reader, &writer] {
-            assert_well(&node, pod);
+            assert_normal(&node, pod);
         }
         reader.end([reading]);
         assert_eq!(writing.sh("echo last > /data/file; cat /data/file"), "last");
@@ -96,8 +96,8 @@ on_each_delegate! {
         device.wait_until_free(WAIT_TIMEOUT);
     }
 
-    /// The device says nothing of who reads, and what is read-only for all is so for a reader, too.
-    fn a_reader_joins_what_is_read_only_for_all(delegate: Delegate) {
+    /// A superblock that is read-only suffices for a reader.
+    fn a_reader_joins_a_read_only_superblock(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         for (first, second) in [
             (&["--option", "ro"][..], &READER[..]),
@@ -111,11 +111,11 @@ on_each_delegate! {
             for app in [&one, &two] {
                 assert_only_reads(app);
             }
-            // A writer would have to change it for both.
+            // A writer would have to change the superblock for both.
             let c = Pod::new(&node, "pod-c", &device, &[]);
             let sentence = c.expect_refusal();
             assert!(sentence.contains("ext4 (ro)") && sentence.contains("ext4 (rw)"), "{sentence}");
-            // Another of the second pod's finds its own record.
+            // Another app of the second pod finds its pod's record.
             let three = b.app();
             c.end([]);
             a.end([one]);
@@ -126,29 +126,29 @@ on_each_delegate! {
         }
     }
 
-    /// Before each pod had a mount of its own, a reader's superblock was read-only.
-    fn a_reader_of_an_earlier_version_goes_on(delegate: Delegate) {
+    /// In earlier versions a reader's superblock was read-only.
+    fn a_reader_of_an_earlier_version_keeps_working(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let old = Pod::new(&node, "pod-old", &device, &["--option", "ro"]);
         let running = old.app();
-        // What an earlier version wrote of such a pod's claim.
+        // The entry that an earlier version wrote for such a pod.
         let entry = node.entry(&old.target).join("mountInfo.json");
         let text = std::fs::read_to_string(&entry).expect("mountInfo.json");
         let mut info: Value = serde_json::from_str(&text).expect("JSON");
         info["options"] = json!([]);
         info["metadata"]["readOnly"] = json!(true);
         std::fs::write(&entry, info.to_string()).expect("write");
-        let again = old.app();
+        let second = old.app();
         let new = Pod::new(&node, "pod-new", &device, &READER);
         let joined = new.app();
-        for app in [&running, &again, &joined] {
+        for app in [&running, &second, &joined] {
             assert_only_reads(app);
         }
-        assert_well(&node, &old);
+        assert_normal(&node, &old);
         let writer = Pod::new(&node, "pod-writer", &device, &WRITER);
         let sentence = writer.expect_refusal();
         assert!(sentence.contains("or stop that pod first"), "{sentence}");
-        old.end([running, again]);
+        old.end([running, second]);
         new.end([joined]);
         let writing = writer.app();
         assert_eq!(writing.sh("echo now > /data/file; cat /data/file"), "now");

@@ -1,9 +1,9 @@
-//! Containers that are in no pod, of podman, docker or a plain bundle: sentences name them, and no pod or sandbox.
+//! Containers without a pod, of podman, docker or a plain bundle: errors name the container, and no pod or sandbox.
 
 use runcrust_tests::{Bundle, Node, on_each_delegate, refusal};
 
 on_each_delegate! {
-    fn a_message_about_a_plain_container_names_the_container(delegate: Delegate) {
+    fn errors_about_a_plain_container_name_it(delegate: Delegate) {
         for (handler, staged) in [
             ("", &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"][..]),
             ("shared = \"deny\"", &[]),

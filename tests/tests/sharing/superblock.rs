@@ -1,4 +1,4 @@
-//! One superblock has one set of options, and one device.
+//! A superblock has one set of options, and one device.
 
 use std::fs;
 
@@ -6,8 +6,9 @@ use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
-/// The kernel would let the second pod in, and ignore what it asked for.
-fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
+/// Asserts that the second pod is refused until the first one has ended. The kernel would accept the second pod's options,
+/// and ignore them.
+fn assert_options_conflict(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
     let (node, device) = Node::with_ext4(delegate);
     let a = Pod::new(&node, "pod-a", &device, first);
     let app = a.app();
@@ -22,23 +23,23 @@ fn differs(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) 
 }
 
 on_each_delegate! {
-    fn read_only_beside_read_write_is_refused(delegate: Delegate) {
-        differs(delegate, &[], &["--option", "ro"], &["(rw)", "(ro)"]);
+    fn read_only_is_refused_if_mounted_read_write(delegate: Delegate) {
+        assert_options_conflict(delegate, &[], &["--option", "ro"], &["(rw)", "(ro)"]);
     }
 
-    fn read_write_beside_read_only_is_refused(delegate: Delegate) {
-        differs(delegate, &["--option", "ro"], &[], &["(ro)", "(rw)"]);
+    fn read_write_is_refused_if_mounted_read_only(delegate: Delegate) {
+        assert_options_conflict(delegate, &["--option", "ro"], &[], &["(ro)", "(rw)"]);
     }
 
-    fn other_options_are_refused(delegate: Delegate) {
-        differs(delegate, &["--option", "commit=7"], &["--option", "commit=8"], &["commit=7", "commit=8"]);
+    fn different_options_are_refused(delegate: Delegate) {
+        assert_options_conflict(delegate, &["--option", "commit=7"], &["--option", "commit=8"], &["commit=7", "commit=8"]);
     }
 
-    fn an_option_more_is_refused(delegate: Delegate) {
-        differs(delegate, &[], &["--option", "nobarrier"], &["nobarrier"]);
+    fn an_additional_option_is_refused(delegate: Delegate) {
+        assert_options_conflict(delegate, &[], &["--option", "nobarrier"], &["nobarrier"]);
     }
 
-    fn read_only_twice_is_one_superblock(delegate: Delegate) {
+    fn two_read_only_pods_share_one_superblock(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "ro"]);
         let one = a.app();
@@ -51,8 +52,8 @@ on_each_delegate! {
         }
     }
 
-    /// They are of the mount, and each pod has its own. (What a container sees of them is up to
-    /// the delegate: crun 1.8 clears them on a bind with `rw`.)
+    /// Attributes belong to the mount, and each pod has its own. (Which of them a container sees depends on the delegate:
+    /// crun 1.8 clears them on a bind mount with `rw`.)
     fn mount_attributes_may_differ(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "noexec,nodev"]);
@@ -63,8 +64,8 @@ on_each_delegate! {
         assert_eq!(b.attributes(&device), "rw,noatime");
     }
 
-    /// Two devices on one file are two superblocks on the same blocks: a broken file system.
-    fn the_same_file_through_another_device_is_refused(delegate: Delegate) {
+    /// Two devices on one file would be two superblocks on the same blocks, which corrupts the file system.
+    fn the_same_file_on_another_device_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);
@@ -79,7 +80,7 @@ on_each_delegate! {
         assert_eq!(b.app().sh("cat /data/a"), "from a");
     }
 
-    /// As kubelet attaches one to the device of a volume of mode `Block`.
+    /// kubelet attaches such a loop device for a volume of mode `Block`.
     fn a_loop_device_on_a_device_conflicts_both_ways(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let upper = LoopDevice::on(device.path());
@@ -95,22 +96,22 @@ on_each_delegate! {
                 let _ = node.unstage(&pod.target).success();
             }
         }
-        // Nor is it anybody's whom no record names.
+        // The same holds for use without a record.
         with_mounted(upper.path(), |_| {
             let sentence = Pod::new(&node, "pod-c", &device, &[]).expect_refusal();
             assert!(sentence.contains("in use"), "{sentence}");
         });
     }
 
-    /// Each driver's directory is a place in its own container: the path of a file there is no name for it
-    /// here, nor for it alone.
-    fn files_are_told_apart_whatever_drivers_call_them(delegate: Delegate) {
+    /// Each driver sees its directory at a path in its own container, so a backing file's path neither exists here nor is
+    /// it unique.
+    fn backing_files_are_not_identified_by_path(delegate: Delegate) {
         let node = Node::new(delegate);
         let [one, two, seen] = ["one", "two", "seen"].map(|name| node.dir().subdir(name));
         let images = [&one, &two].map(|directory| {
-            let made = node.ext4();
+            let formatted = node.ext4();
             let file = directory.join("pv.img");
-            fs::copy(made.file(), &file).unwrap();
+            fs::copy(formatted.file(), &file).unwrap();
             file
         });
         let first = LoopDevice::on_as_seen_at(&images[0], &seen);
@@ -125,7 +126,7 @@ on_each_delegate! {
         a.end([app]);
     }
 
-    fn a_pods_own_second_volume_on_the_same_file_is_refused(delegate: Delegate) {
+    fn a_pods_second_volume_on_the_same_file_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let alias = LoopDevice::on(device.file());
         let a = Pod::new(&node, "pod-a", &device, &[]);

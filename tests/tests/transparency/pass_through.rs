@@ -121,7 +121,7 @@ on_each_delegate! {
         }
     }
 
-    fn kata_directories_are_read_only_if_configured(delegate: Delegate) {
+    fn katas_directory_is_searched_only_if_configured(delegate: Delegate) {
         let katas = Path::new("/run/kata-containers");
         for (extra, opens) in [("", 0), ("kata_layout = true", 1)] {
             let node = Node::with(delegate, extra);

@@ -1,4 +1,4 @@
-//! What the access modes say of a second pod.
+//! The effect of access modes on a second pod.
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Delegate, MountWatcher, Node, Pod, on_each_delegate, process, wait_until};
@@ -7,8 +7,8 @@ const ONE_POD: [&str; 2] = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
 const WRITER: [&str; 2] = ["--access-mode", "SINGLE_NODE_WRITER"];
 const MULTI_WRITER: [&str; 2] = ["--access-mode", "SINGLE_NODE_MULTI_WRITER"];
 
-/// Both pods get the volume: one kernel, one superblock.
-fn shared(delegate: Delegate, first: &[&str], second: &[&str]) {
+/// Asserts that both pods get the volume, with one superblock.
+fn assert_shared(delegate: Delegate, first: &[&str], second: &[&str]) {
     let (node, device) = Node::with_ext4(delegate);
     let watcher = MountWatcher::start(device.path());
     let a = Pod::new(&node, "pod-a", &device, first);
@@ -21,7 +21,7 @@ fn shared(delegate: Delegate, first: &[&str], second: &[&str]) {
     assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
     watcher.assert_never_mounted();
 
-    // Either may go first, and takes nothing from the other.
+    // Either pod may end first, without an effect on the other.
     a.end([one]);
     let _ = node.unstage(&a.target).success();
     assert_eq!(
@@ -36,13 +36,13 @@ fn shared(delegate: Delegate, first: &[&str], second: &[&str]) {
     b.assert_target_empty();
 }
 
-/// The second pod waits for the first one's end.
-fn one_after_the_other(delegate: Delegate, first: &[&str], second: &[&str]) {
+/// Asserts that the second pod is refused until the first one has ended.
+fn assert_exclusive(delegate: Delegate, first: &[&str], second: &[&str]) {
     let (node, device) = Node::with_ext4(delegate);
     let a = Pod::new(&node, "pod-a", &device, first);
     let one = a.app();
     let _ = one.sh("echo from a > /data/a");
-    // Its sandbox could not have it, and the app says so.
+    // The sandbox's hook could not mount the volume, and the app's create reports it.
     let b = Pod::new(&node, "pod-b", &device, second);
     assert!(!b.has(&device));
     let sentence = b.expect_refusal_naming(&a);
@@ -59,44 +59,44 @@ fn one_after_the_other(delegate: Delegate, first: &[&str], second: &[&str]) {
 }
 
 on_each_delegate! {
-    fn no_access_mode_allows_a_second_pod(delegate: Delegate) {
-        shared(delegate, &[], &[]);
+    fn volumes_without_an_access_mode_are_shared(delegate: Delegate) {
+        assert_shared(delegate, &[], &[]);
     }
 
-    fn a_single_node_writer_allows_a_second_pod(delegate: Delegate) {
-        shared(delegate, &WRITER, &WRITER);
+    fn single_node_writer_volumes_are_shared(delegate: Delegate) {
+        assert_shared(delegate, &WRITER, &WRITER);
     }
 
-    fn a_multi_writer_allows_a_second_pod(delegate: Delegate) {
-        shared(delegate, &MULTI_WRITER, &MULTI_WRITER);
+    fn multi_writer_volumes_are_shared(delegate: Delegate) {
+        assert_shared(delegate, &MULTI_WRITER, &MULTI_WRITER);
     }
 
-    fn modes_that_allow_it_may_be_mixed(delegate: Delegate) {
-        shared(delegate, &WRITER, &[]);
+    fn different_shareable_modes_are_shared(delegate: Delegate) {
+        assert_shared(delegate, &WRITER, &[]);
     }
 
     fn read_write_once_pod_keeps_others_out(delegate: Delegate) {
-        one_after_the_other(delegate, &ONE_POD, &[]);
+        assert_exclusive(delegate, &ONE_POD, &[]);
     }
 
     fn read_write_once_pod_does_not_join_others(delegate: Delegate) {
-        one_after_the_other(delegate, &MULTI_WRITER, &ONE_POD);
+        assert_exclusive(delegate, &MULTI_WRITER, &ONE_POD);
     }
 
-    fn of_two_that_are_read_write_once_pod_the_first_has_it(delegate: Delegate) {
-        one_after_the_other(delegate, &ONE_POD, &ONE_POD);
+    fn the_first_of_two_read_write_once_pods_has_the_volume(delegate: Delegate) {
+        assert_exclusive(delegate, &ONE_POD, &ONE_POD);
     }
 
-    /// kubelet makes a pod's sandbox anew while an app of the old one still runs.
-    fn a_pods_second_sandbox_is_no_second_pod(delegate: Delegate) {
+    /// kubelet may create a new sandbox of a pod while an app of the old one still runs.
+    fn a_pods_second_sandbox_is_not_a_second_pod(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let old = a.app();
         let _ = old.sh("echo from the old > /data/file");
         process::kill_now(a.sandbox.pid());
         wait_until("the sandbox to end", WAIT_TIMEOUT, || !a.sandbox.is_alive());
-        let again = node.sandbox("pod-a");
-        let new = node.app(&again, &a.target, "/data");
+        let sandbox = node.sandbox("pod-a");
+        let new = node.app(&sandbox, &a.target, "/data");
         assert_eq!(new.sh("cat /data/file"), "from the old");
         assert_eq!(new.sh("stat -c %d /data"), old.sh("stat -c %d /data"));
     }
@@ -114,8 +114,8 @@ on_each_delegate! {
         let _ = b.app();
     }
 
-    /// No hook ran and nobody unstaged: what counts is that no process of the pod lives.
-    fn a_pod_that_was_killed_is_no_holder(delegate: Delegate) {
+    /// No hook has run, and the volume was not unstaged: only living processes count.
+    fn a_killed_pod_does_not_hold_its_volume(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &ONE_POD);
         let app = a.app();
@@ -130,7 +130,7 @@ on_each_delegate! {
         let _ = node.unstage(&a.target).success();
     }
 
-    fn a_strict_node_keeps_every_second_pod_out(delegate: Delegate) {
+    fn shared_deny_refuses_every_second_pod(delegate: Delegate) {
         let node = Node::with(delegate, "shared = \"deny\"");
         let device = node.ext4();
         let a = Pod::new(&node, "pod-a", &device, &MULTI_WRITER);

@@ -1,4 +1,4 @@
-//! Devices that somebody has whom runcrust knows nothing of.
+//! Devices that are in use without a record of runcrust's.
 
 use std::sync::mpsc;
 use std::thread;
@@ -6,31 +6,31 @@ use std::thread;
 use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::{LoopDevice, Node, Pod, on_each_delegate, volume};
 
-/// Keeps the device mounted, in a mount namespace that nobody sees, while `work` is done.
+/// Runs `work` while the device is mounted in a separate mount namespace.
 fn while_mounted<T>(device: &LoopDevice, work: impl FnOnce() -> T) -> T {
     let (mounted, is_mounted) = mpsc::channel();
     let (done, is_done) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let holder = scope.spawn(move || {
             volume::with_mounted(device.path(), move |_| {
-                mounted.send(()).expect("somebody waits for it");
+                mounted.send(()).expect("a receiver");
                 // Ends when the sender is dropped, after a panic too.
                 let _ = is_done.recv();
             });
         });
-        is_mounted.recv().expect("it can be mounted");
+        is_mounted.recv().expect("a mount");
         let result = work();
         drop(done);
-        holder.join().expect("it can be unmounted");
+        holder.join().expect("an unmount");
         result
     })
 }
 
 on_each_delegate! {
-    fn a_device_that_somebody_has_mounted_is_refused(delegate: Delegate) {
+    fn a_device_mounted_by_others_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let pod = while_mounted(&device, || {
-            assert_eq!(device.host_mounts(), <[String; 0]>::default(), "nobody sees it");
+            assert_eq!(device.host_mounts(), <[String; 0]>::default(), "the mount is visible on the host");
             let pod = Pod::new(&node, "pod-a", &device, &[]);
             assert!(!pod.has(&device));
             let sentence = pod.expect_refusal();
@@ -40,13 +40,13 @@ on_each_delegate! {
             pod.assert_target_empty();
             pod
         });
-        // kubelet tries again.
+        // kubelet retries.
         let app = pod.app();
         assert_eq!(app.sh("echo hello > /data/file; cat /data/file"), "hello");
     }
 
-    /// The second mount of a device joins a superblock, so it is the first that looks.
-    fn a_volume_that_only_its_sandbox_has_is_joined(delegate: Delegate) {
+    /// Only the first mount checks whether the device is in use; later ones join the superblock.
+    fn a_volume_mounted_by_its_sandbox_is_joined(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         assert!(pod.has(&device) && !device.is_free());
@@ -55,7 +55,7 @@ on_each_delegate! {
         assert_eq!(two.sh("cat /data/file"), "hello");
     }
 
-    /// If it waited for the device it would never end.
+    /// Waiting for the device would never end.
     fn unstaging_does_not_wait_for_another_pods_device(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let (a, b) =

@@ -1,4 +1,4 @@
-//! Other ways for a container to come to its volume than a pod's sandbox, on each file system.
+//! Volumes that are not mounted in a pod's sandbox, or are in a user namespace, on each file system.
 
 use std::fs;
 use std::path::Path;
@@ -16,8 +16,8 @@ fn plain(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
 }
 
-/// The container ends, and what it wrote is there.
-fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) {
+/// Writes a file in the container, ends it, and asserts that the file is on the device.
+fn assert_written_at_end(node: &Node, container: &Container, device: &LoopDevice, target: &Path) {
     let _ = container.sh("echo hello > /data/file");
     container.stop();
     let _ = container.delete().success();
@@ -29,7 +29,7 @@ fn ends(node: &Node, container: &Container, device: &LoopDevice, target: &Path) 
 }
 
 on_each_file_system! {
-    fn a_plain_bundle_has_it_to_itself(delegate: Delegate, fstype: &'static str) {
+    fn a_plain_bundle_has_its_volume(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(volume.device.path());
@@ -37,24 +37,24 @@ on_each_file_system! {
         let _ = container.sh("echo sub > /b/file");
         assert_eq!(container.sh("cat /data/a/b/file; stat -c '%g %a' /data/a"), "sub\n4242 2775");
         watcher.assert_never_mounted();
-        ends(&volume, &container, &volume.device, &volume.target);
+        assert_written_at_end(&volume, &container, &volume.device, &volume.target);
     }
 
-    fn a_containers_own_hook_mounts_it(delegate: Delegate, fstype: &'static str) {
+    fn a_hook_mounts_the_volume(delegate: Delegate, fstype: &'static str) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
         let device = node.formatted(fstype);
         let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
         let bundle = volume.plain_bundle().write();
-        // The hook makes no mountpoints.
+        // The hook does not create mountpoints.
         fs::create_dir(bundle.rootfs().join("data")).unwrap();
         let container = volume.run(&bundle);
         assert_eq!(container.sh("stat -c '%g %a' /data"), "4242 2775");
-        ends(&volume, &container, &volume.device, &volume.target);
+        assert_written_at_end(&volume, &container, &volume.device, &volume.target);
     }
 }
 
-/// A container in a user namespace, where the kernel can show the file system's owners so.
-fn in_a_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
+/// Asserts that a container in a user namespace sees the ids on the device, with a file system whose mounts can be mapped.
+fn assert_ids_in_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
     let target = node.target(POD, "pv-1");
     let options = ["--fs-group", "4242"];
     let _ = node
@@ -64,22 +64,22 @@ fn in_a_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
     let container = node.run(&bundle.write());
     let owners = "echo x > /data/own; chown 7:8 /data/own; stat -c '%u:%g' /data /data/own";
     assert_eq!(container.sh(owners), "0:4242\n7:8");
-    ends(node, &container, device, &target);
+    assert_written_at_end(node, &container, device, &target);
 }
 
 on_each_delegate! {
-    fn a_user_namespace_sees_its_own_ids_on_xfs(delegate: Delegate) {
+    fn a_user_namespace_sees_the_devices_ids_on_xfs(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "xfs");
-        in_a_user_namespace(&node, &device, "xfs");
+        assert_ids_in_user_namespace(&node, &device, "xfs");
     }
 
-    fn a_user_namespace_sees_its_own_ids_on_btrfs(delegate: Delegate) {
+    fn a_user_namespace_sees_the_devices_ids_on_btrfs(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "btrfs");
-        in_a_user_namespace(&node, &device, "btrfs");
+        assert_ids_in_user_namespace(&node, &device, "btrfs");
     }
 
-    /// The driver is the same, and can only do it under its own name.
-    fn a_user_namespace_takes_an_ext3_that_is_staged_as_ext4(delegate: Delegate) {
+    /// The kernel's driver is the same for both, but maps mounts only under the name ext4.
+    fn a_user_namespace_needs_an_ext3_to_be_staged_as_ext4(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "ext3");
         let volume = StagedVolume::of(node, device, &[]);
         let bundle = volume.plain_bundle().user_namespace(FIRST, None);
@@ -88,6 +88,6 @@ on_each_delegate! {
         assert!(sentence.starts_with("volume pv-1: mount_setattr(MOUNT_ATTR_IDMAP): EINVAL: the container has a user namespace"), "{sentence}");
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let _ = volume.unstage().success();
-        in_a_user_namespace(&volume, &volume.device, "ext4");
+        assert_ids_in_user_namespace(&volume, &volume.device, "ext4");
     }
 }

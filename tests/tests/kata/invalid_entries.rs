@@ -1,4 +1,4 @@
-//! Entries that must not be believed.
+//! Invalid entries in Kata's layout.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -8,7 +8,7 @@ use runcrust_tests::{POD, on_each_delegate};
 
 use super::*;
 
-/// A way to spoil an entry, and what the sentence must name; `INFO` and `ENTRY` are its paths.
+/// Texts in the expected error, and a way to damage the entry. `INFO` and `ENTRY` stand for its paths.
 type Case = (&'static [&'static str], fn(&Staged));
 
 fn set(staged: &Staged, field: &str, value: Value) {
@@ -27,14 +27,14 @@ const CASES: &[Case] = &[
         set(it, "volume-type", json!("spdkvol"));
     }),
     (&["INFO", "`device`"], |it| set(it, "device", json!(""))),
-    // Kata's own driver gives the guest an image file.
+    // Kata's own driver stages an image file for the guest.
     (&["ENOTBLK", "losetup"], |it| {
         set(it, "device", json!(it.device.file()));
     }),
     (&["\"vfat\"", "fstypes"], |it| {
         set(it, "fstype", json!("vfat"));
     }),
-    // And once gave it the options of its own bind mount.
+    // An earlier version of it staged the options of its own bind mount.
     (&["bind"], |it| set(it, "options", json!(["bind", "rw"]))),
     (&["INFO", "`metadata.fsGroup`", "wheel"], |it| {
         set(it, "metadata", json!({"fsGroup": "wheel"}));
@@ -59,7 +59,7 @@ const CASES: &[Case] = &[
     }),
     (&["INFO", "symbolic link"], |it| {
         let aside = it.node.dir().join("aside");
-        // They may be on two file systems.
+        // Copied, because the two may be on different file systems.
         fs::copy(it.entry.info(), &aside).unwrap();
         fs::remove_file(it.entry.info()).unwrap();
         symlink(&aside, it.entry.info()).unwrap();
@@ -73,7 +73,7 @@ const CASES: &[Case] = &[
 ];
 
 on_each_delegate! {
-    fn a_bad_entry_fails_the_create_with_its_reason(delegate: Delegate) {
+    fn an_invalid_entry_fails_the_create_with_a_reason(delegate: Delegate) {
         let staged = Staged::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let restore = || {
@@ -84,8 +84,8 @@ on_each_delegate! {
             }
             staged.entry.write(&info(&staged.device).to_string());
         };
-        for (names, spoil) in CASES {
-            spoil(&staged);
+        for (names, damage) in CASES {
+            damage(&staged);
             let bundle = staged.node.app_bundle(&sandbox).bind(&staged.target, "/data", &[]);
             let refused = refusal::create_refused(&staged.node, &bundle.write()).naming_volume("pv-1");
             let (info, entry) = (staged.entry.info(), staged.entry.path());

@@ -1,4 +1,4 @@
-//! Directories and mounts.
+//! The checks of directories and mounts.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -8,11 +8,11 @@ use nix::mount::{MsFlags, mount, umount};
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Delegate, Node, mounts, process, wait_until};
 
-use crate::scene::{Told, doctor, doctor_by, in_order};
+use crate::scene::{Report, doctor, doctor_by, well_configured};
 
 #[test]
-fn a_directory_that_is_not_roots_alone() {
-    let node = in_order(Delegate::Runc);
+fn crust_and_state_directory_must_be_roots_alone() {
+    let node = well_configured(Delegate::Runc);
     for (check, directory) in [
         ("crust directory", node.handler().crust_root()),
         ("state directory", node.handler().state_dir()),
@@ -37,8 +37,8 @@ fn a_directory_that_is_not_roots_alone() {
 }
 
 #[test]
-fn a_directory_that_is_made_on_its_first_use() {
-    let node = in_order(Delegate::Runc);
+fn a_missing_state_directory_is_no_failure() {
+    let node = well_configured(Delegate::Runc);
     let state = node.handler().state_dir().join("below");
     let configuration = node.handler().configuration();
     let text = fs::read_to_string(&configuration).unwrap();
@@ -55,21 +55,21 @@ fn a_directory_that_is_made_on_its_first_use() {
 const KUBELETS: &str = "kubelet's directories";
 
 #[test]
-fn a_directory_that_no_kubelet_has() {
-    let node = in_order(Delegate::Runc);
+fn unused_or_missing_kubelet_directories_are_warnings() {
+    let node = well_configured(Delegate::Runc);
     let kubelet = node.handler().kubelet_dir();
     fs::remove_dir(kubelet.join("pods")).unwrap();
     doctor(&node).assert(KUBELETS, "warn", "no kubelet has used it");
     fs::remove_dir(kubelet).unwrap();
-    let told = doctor(&node);
-    told.assert(KUBELETS, "warn", "there is no such directory");
-    assert!(told.succeeded, "{told:?}");
+    let report = doctor(&node);
+    report.assert(KUBELETS, "warn", "there is no such directory");
+    assert!(report.succeeded, "{report:?}");
 }
 
-/// In a PID namespace of its own: what runs on the machine has its kubelet, or none.
+/// In its own pid namespace, because the machine itself may run a kubelet.
 #[test]
-fn a_kubelet_that_runs_elsewhere() {
-    let node = in_order(Delegate::Runc);
+fn a_kubelet_with_another_root_directory_is_a_failure() {
+    let node = well_configured(Delegate::Runc);
     let beside_a_kubelet = |root: &Path| {
         let script = format!(
             "(exec -a /usr/bin/kubelet bash -c 'sleep 1000; :' kubelet --v=2 --root-dir={}) &\n\
@@ -90,31 +90,31 @@ fn a_kubelet_that_runs_elsewhere() {
         doctor_by(&node, "unshare", &own)
     };
     beside_a_kubelet(&node.handler().kubelet_dir()).assert(KUBELETS, "pass", "/kubelet");
-    // That the configured one has pods of an earlier kubelet doesn't help.
+    // It does not help that the configured directory has pods of an earlier kubelet.
     let root = node.dir().subdir("k0s/kubelet");
-    let told = beside_a_kubelet(&root);
-    let found = told.assert(KUBELETS, "fail", utf8(&root));
+    let report = beside_a_kubelet(&root);
+    let found = report.assert(KUBELETS, "fail", utf8(&root));
     let fix = found.fix.as_ref().unwrap();
     assert!(
         fix.contains("kubelet_dirs") && fix.contains(utf8(&root)),
         "{fix}"
     );
-    assert!(!told.succeeded, "{told:?}");
+    assert!(!report.succeeded, "{report:?}");
 }
 
 #[test]
-fn mounts_that_reach_nobody() {
-    let node = in_order(Delegate::Runc);
+fn private_propagation_is_a_warning_if_kubelet_is_used() {
+    let node = well_configured(Delegate::Runc);
     doctor(&node).assert("propagation", "pass", "/ is shared");
-    let told = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
-    told.assert("propagation", "warn", "/ is private");
+    let report = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
+    report.assert("propagation", "warn", "/ is private");
     fs::remove_dir_all(node.handler().kubelet_dir()).unwrap();
-    let told = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
-    told.assert("propagation", "pass", "/ is private");
+    let report = doctor_by(&node, "unshare", &["--mount", "--propagation", "private"]);
+    report.assert("propagation", "pass", "/ is private");
 }
 
-/// Where `/sys/fs/cgroup` holds these, what is said of them.
-fn with_cgroups(node: &Node, mounted: &[(&str, &str, &str)]) -> Told {
+/// Runs `doctor` with these mounts below `/sys/fs/cgroup`.
+fn doctor_with_cgroups(node: &Node, mounted: &[(&str, &str, &str)]) -> Report {
     mounts::in_private_namespace(|| {
         let root = Path::new("/sys/fs/cgroup");
         mounts::tmpfs(root);
@@ -135,49 +135,49 @@ fn with_cgroups(node: &Node, mounted: &[(&str, &str, &str)]) -> Told {
 }
 
 #[test]
-fn control_groups_that_crun_refuses() {
+fn cgroups_that_crun_refuses_are_a_failure_for_crun() {
     let v1 = ("v1", "cgroup", "none,name=runcrust-doctor");
     let unified = ("unified", "cgroup2", "");
-    let crun = in_order(Delegate::Crun);
-    with_cgroups(&crun, &[v1, unified]).assert("cgroups", "fail", "which crun refuses");
-    with_cgroups(&crun, &[v1]).assert("cgroups", "pass", "v1");
-    let runc = in_order(Delegate::Runc);
-    with_cgroups(&runc, &[v1, unified]).assert("cgroups", "pass", "hybrid");
-    let told = with_cgroups(&runc, &[unified]);
+    let crun = well_configured(Delegate::Crun);
+    doctor_with_cgroups(&crun, &[v1, unified]).assert("cgroups", "fail", "which crun refuses");
+    doctor_with_cgroups(&crun, &[v1]).assert("cgroups", "pass", "v1");
+    let runc = well_configured(Delegate::Runc);
+    doctor_with_cgroups(&runc, &[v1, unified]).assert("cgroups", "pass", "hybrid");
+    let report = doctor_with_cgroups(&runc, &[unified]);
     assert!(
-        !told.assert("cgroups", "pass", "v2").found.contains("v1"),
-        "what is hidden doesn't count"
+        !report.assert("cgroups", "pass", "v2").found.contains("v1"),
+        "hidden mounts were counted"
     );
-    with_cgroups(&runc, &[]).assert("cgroups", "fail", "none are mounted");
+    doctor_with_cgroups(&runc, &[]).assert("cgroups", "fail", "none are mounted");
 }
 
 #[test]
-fn a_log_that_is_not_written() {
-    let node = in_order(Delegate::Runc);
+fn a_log_that_cannot_be_written_is_a_warning() {
+    let node = well_configured(Delegate::Runc);
     doctor(&node).assert("log", "pass", "none");
     let logs = node.dir().subdir("logs");
     let log = logs.join("log");
     let node = Node::well_configured(Delegate::Runc, &format!("log = {log:?}"));
     doctor(&node).assert("log", "pass", utf8(&log));
-    assert!(!log.exists(), "a look makes nothing");
+    assert!(!log.exists(), "doctor created the log");
     fs::set_permissions(&logs, Permissions::from_mode(0o777)).unwrap();
-    let told = doctor(&node);
-    told.assert("log", "warn", "nothing is logged: ");
-    told.assert("log", "warn", "can be written by others");
-    assert!(told.succeeded, "{told:?}");
+    let report = doctor(&node);
+    report.assert("log", "warn", "nothing is logged: ");
+    report.assert("log", "warn", "can be written by others");
+    assert!(report.succeeded, "{report:?}");
 }
 
 #[test]
-fn what_a_killed_pod_left() {
-    let node = in_order(Delegate::Runc);
+fn stale_records_are_counted() {
+    let node = well_configured(Delegate::Runc);
     let device = node.ext4();
     let _ = node.stage("pod-a", "pv-1", &device, &[]);
     let sandbox = node.sandbox("pod-a");
     doctor(&node).assert("leftovers", "pass", "none");
     process::kill_and_wait(sandbox.pid());
-    wait_until("a count", WAIT_TIMEOUT, || {
-        let told = doctor(&node);
-        let mut all = told.findings.iter().filter(|it| it.check == "leftovers");
+    wait_until("a finding", WAIT_TIMEOUT, || {
+        let report = doctor(&node);
+        let mut all = report.findings.iter().filter(|it| it.check == "leftovers");
         all.any(|it| it.verdict == "warn" && it.found.starts_with("gc would remove "))
     });
     let _ = node.handler().crust(&["gc"]).success();
