@@ -251,7 +251,7 @@ fn an_image_attached_by_others_does_not_delay_pods() {
     csi.call(volume.unpublish(&target)).unwrap();
     assert!(!target.exists());
     let error = expect_error(csi.call(volume.unstage()), Code::Internal);
-    assert!(error.contains("by one alone"), "{error}");
+    assert!(error.contains("may only be attached to one"), "{error}");
     drop(backup);
     csi.call(volume.unstage()).unwrap();
 }
