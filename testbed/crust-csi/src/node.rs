@@ -68,7 +68,7 @@ impl Driver {
             return Ok(());
         }
         let message = "the container runtime has it mounted, and this driver can't ask the runtime (no DEFER_FS_OPS); \
-                       hint: end the pod, or upgrade the driver again";
+                       hint: stop the pod, or upgrade the driver again";
         Err(Refusal::state(id, message))
     }
 }
