@@ -1,5 +1,5 @@
-//! buildah with runcrust as its runtime. Each step of a build is a container of its own, whose volumes buildah
-//! has bound elsewhere.
+//! buildah with runcrust as its runtime. Each step of a build is a separate container, for which buildah binds
+//! the volumes in a directory of its own first.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ on_each_delegate! {
         let buildah = buildah(&scene);
         let container = buildah.container(&[]);
         let (csi, plain, sub) = (&scene.csi, &scene.plain, &scene.csi.join("sub"));
-        for (flag, seen) in [
+        for (flag, output) in [
             (format!("--volume={}:/data", plain.display()), "volume\nwritten\n"),
             (format!("--volume={}:/data", csi.display()), "volume\nwritten\n"),
             (format!("--volume={}:/data:ro", csi.display()), "volume\nrefused\n"),
@@ -24,31 +24,31 @@ on_each_delegate! {
             (format!("--volume={}:/data", sub.display()), "sub\nwritten\n"),
         ] {
             let run = buildah.step(&container, &[&flag], StagedPair::PROBE_SCRIPT).success();
-            assert_eq!(run.stdout, seen, "{run}");
+            assert_eq!(run.stdout, output, "{run}");
             scene.assert_nothing_on_the_host();
         }
         scene.end();
     }
 
-    fn a_step_whose_volume_can_not_be_served_fails(delegate: Delegate) {
+    fn a_step_with_an_unsupported_volume_fails(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let container = buildah.container(&[]);
-        for (source, options, why) in [
+        for (source, options, word) in [
             (&scene.plain.join("sub"), "", "match_roots"),
             (&scene.plain, ":O", "overlay"),
             (&scene.csi.join("sub"), ":O", "overlay"),
         ] {
             let flag = format!("--volume={}:/data{options}", source.display());
             let run = buildah.step(&container, &[&flag], StagedPair::PROBE_SCRIPT).failure();
-            run.assert_contains(&["volume ", why, "hint: "]);
+            run.assert_contains(&["volume ", word, "hint: "]);
             assert_eq!(run.stdout, "", "{run}");
             scene.assert_nothing_on_the_host();
         }
         scene.end();
     }
 
-    fn an_image_has_what_its_steps_copied_and_no_volume(delegate: Delegate) {
+    fn an_image_has_its_steps_files_and_no_volume_data(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let buildah = buildah(&scene);
         let volume = format!("--volume={}:/data", scene.csi.display());
@@ -80,8 +80,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// buildah puts its own mounts in any order.
-    fn steps_without_volumes_are_the_delegates_own(delegate: Delegate) {
+    /// The mounts are sorted, because buildah's own mounts come in any order.
+    fn steps_without_volumes_run_as_with_the_bare_delegate(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let node = &scene.node;
         let records = node.records();

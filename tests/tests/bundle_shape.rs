@@ -1,4 +1,4 @@
-//! The bundles of the harness, compared with those that the real containerd writes.
+//! Compares the bundles of the harness with those that containerd writes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 use runcrust_tests::{Bundle, Container, Containerd, Delegate, Runtime, TestDir};
 use serde_json::Value;
 
-/// What differs: the pods here have a network of their own (no CNI is needed to make one), while
-/// containerd's test pods use the node's; images have other environments. The version is that of the
+/// The paths that differ on purpose. The harness's pods have their own network (without CNI), while
+/// containerd's test pods use the node's. Images have other environments. The version is that of the
 /// specification that containerd was built with.
 const DIFFERENT: [&str; 3] = ["/process/env", "/linux/cgroupsPath", "/ociVersion"];
 
-/// What containerd 1.7 writes, and 1.6 doesn't.
+/// Values that containerd 1.7 writes and 1.6 does not.
 const NEWER: [&str; 7] = [
     "/mounts/[bind /dev/shm]/options/[] = nosuid",
     "/mounts/[bind /dev/shm]/options/[] = nodev",
@@ -24,7 +24,7 @@ const NEWER: [&str; 7] = [
 ];
 
 #[test]
-fn bundles_look_like_containerds() {
+fn the_harness_bundles_match_containerds() {
     let dir = TestDir::new();
     let runtime = Runtime::bare(Delegate::Runc);
     let containerd = Containerd::start(&dir, &[("plain", &runtime)]);
@@ -50,7 +50,7 @@ fn bundles_look_like_containerds() {
     compare(&theirs(&app), our_app.spec());
 }
 
-/// All that is in containerd's file is in ours, at the same place and in the same order of keys.
+/// Asserts that our config has everything that containerd's has, in the same order of keys.
 #[track_caller]
 fn compare(theirs: &Value, ours: &Value) {
     let (theirs, ours) = (facts(theirs), facts(ours));
@@ -58,8 +58,11 @@ fn compare(theirs: &Value, ours: &Value) {
         .iter()
         .filter(|fact| !ours.contains(fact) && !NEWER.contains(&fact.as_str()))
         .collect();
-    assert!(missing.is_empty(), "only in containerd's: {missing:#?}");
-    // The objects' keys, without what only ours has, come in the same order.
+    assert!(
+        missing.is_empty(),
+        "only in containerd's config: {missing:#?}"
+    );
+    // Only the keys that both configs have are compared for their order.
     let theirs_known: BTreeSet<&String> = theirs.iter().collect();
     let ours: Vec<&String> = ours
         .iter()
@@ -76,8 +79,8 @@ fn compare(theirs: &Value, ours: &Value) {
     assert_eq!(keys(theirs.iter().collect()), keys(ours));
 }
 
-/// Each leaf with its path. What is named uniquely (paths, ids, pids) is masked, and an element of
-/// an array is known by its type and destination.
+/// Returns each leaf with its path. Unique values (paths, ids, pids) are masked, and an element of an
+/// array is identified by its type and destination.
 fn facts(config: &Value) -> Vec<String> {
     let mut facts = Vec::new();
     collect(config, "", &mut facts);

@@ -1,4 +1,4 @@
-//! Ways of calling that must not matter to a pod with a volume, and what an operator is told.
+//! Different ways to call the runtime with a deferred volume, and the messages for an operator.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use runcrust_tests::{
     Container, Delegate, Node, POD, Run, Runtime, StagedVolume, binary, mounts, on_each_delegate,
 };
 
-/// `create` or `run` with the bundle given some other way, from some other directory.
+/// Runs `create` or `run` in a given directory, with the given arguments for the bundle.
 fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path) -> Run {
     let mut command: Command = container.command(verb);
     let pid_file = container.bundle().join("init.pid");
@@ -19,8 +19,8 @@ fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path)
     container.create_with(command)
 }
 
-/// Hides from this mount namespace what is looked for before crun.
-fn leave_no_other_than(delegate: Delegate) {
+/// Hides the programs that runcrust prefers to the delegate from this mount namespace.
+fn hide_preferred_delegates(delegate: Delegate) {
     let others = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"];
     for other in others.iter().filter(|_| delegate == Delegate::Crun) {
         if let Ok(program) = fs::canonicalize(other) {
@@ -63,13 +63,13 @@ on_each_delegate! {
         assert!(error.starts_with("volume pv-1: ") && error.contains("mountInfo.json: isn't JSON"), "{error}");
     }
 
-    fn without_any_configuration_a_pod_has_its_volume(delegate: Delegate) {
+    fn a_pod_has_its_volume_without_any_configuration(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         mounts::in_private_namespace(|| {
             for directory in ["/run", "/etc/runcrust", "/var/lib"] {
                 mounts::tmpfs(Path::new(directory));
             }
-            leave_no_other_than(delegate);
+            hide_preferred_delegates(delegate);
             let runcrust = node.dir().join("runcrust");
             symlink(binary("runcrust"), &runcrust).unwrap();
             let runtime = Runtime::at(runcrust, delegate);
@@ -85,16 +85,16 @@ on_each_delegate! {
                 Delegate::Runc => "state.json",
                 Delegate::Crun => "status",
             };
-            assert!(app.root().join(app.id()).join(state).exists(), "another delegate has it");
-            for place in ["crust", "runcrust/sandboxes"] {
-                assert_eq!(fs::read_dir(Path::new("/run").join(place)).unwrap().count(), 1, "{place}");
+            assert!(app.root().join(app.id()).join(state).exists(), "another delegate ran the app");
+            for directory in ["crust", "runcrust/sandboxes"] {
+                assert_eq!(fs::read_dir(Path::new("/run").join(directory)).unwrap().count(), 1, "{directory}");
             }
             end([app, sandbox]);
         });
-        assert_eq!(node.records(), Vec::<PathBuf>::new(), "nothing where a configuration says");
+        assert_eq!(node.records(), Vec::<PathBuf>::new(), "a configuration file was used");
     }
 
-    fn a_missing_hook_is_named_before_anything_is_changed(delegate: Delegate) {
+    fn a_missing_hook_is_reported_before_any_change(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let _target = node.stage(POD, "pv-1", &device, &[]);
         let configuration = fs::read_to_string(node.handler().configuration()).unwrap();
@@ -111,7 +111,7 @@ on_each_delegate! {
         assert_eq!(bundle.config_bytes(), before);
     }
 
-    fn the_log_tells_what_was_mounted_and_what_was_not(delegate: Delegate) {
+    fn the_log_lists_mounted_and_failed_volumes(delegate: Delegate) {
         let node = Node::new(delegate);
         let log = node.dir().join("runcrust.log");
         node.handler().reconfigure(&format!("log = {log:?}"));
@@ -120,7 +120,7 @@ on_each_delegate! {
         let _empty = node.stage(POD, "pv-bad", &bad, &[]);
         let sandbox = node.sandbox(POD);
         let text = fs::read_to_string(&log).unwrap();
-        let line = |what: &str| text.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {text}"));
+        let line = |word: &str| text.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {text}"));
         assert!(line("mounted in the sandbox").contains(target.to_str().unwrap()), "{text}");
         assert!(line("fsGroup was applied").contains("321"), "{text}");
         assert!(line("WARN").contains("volume pv-bad: "), "{text}");

@@ -25,7 +25,7 @@ impl<'a> Ctr<'a> {
         }
     }
 
-    /// In containerd's own namespace for CRI, of which the harness clears what is left.
+    /// Runs in containerd's namespace for the CRI, which the harness cleans up.
     fn command(&self, arguments: &[&str]) -> Run {
         let mut ctr = Command::new("ctr");
         ctr.arg("--address")
@@ -34,7 +34,7 @@ impl<'a> Ctr<'a> {
         Run::of(ctr.args(arguments))
     }
 
-    /// `ctr run` with the volume at `/data`, in a rootfs of its own.
+    /// Runs `ctr run` with the volume at `/data` and a rootfs of its own.
     fn run(&self, id: &str, mount: (&Path, &str), flags: &[&str], process: &[&str]) -> Run {
         let runtime = self.node.handler().runtime();
         let root = self.containerd.runtime_root("ctr");
@@ -58,7 +58,7 @@ impl<'a> Ctr<'a> {
         self.command(&[&["run"], flags, &paths, process].concat())
     }
 
-    /// One that sleeps, detached.
+    /// Starts a detached container that sleeps.
     fn start(&self, id: &str, source: &Path, options: &str) -> Run {
         self.run(
             id,
@@ -83,7 +83,7 @@ impl<'a> Ctr<'a> {
         self.command(&exec).success().stdout.trim().to_owned()
     }
 
-    /// What containerd says of a task: RUNNING, PAUSED, STOPPED.
+    /// Returns the status that containerd reports for a task: RUNNING, PAUSED or STOPPED.
     fn status(&self, id: &str) -> String {
         let tasks = self.command(&["tasks", "list"]).success().stdout;
         let task = tasks
@@ -110,13 +110,13 @@ impl<'a> Ctr<'a> {
     }
 }
 
-/// A task's name is its shim's, which stands beside those of other tests.
+/// Returns a task name that is unique among parallel tests, because it is also the name of its shim.
 fn id(name: &str) -> String {
     format!("{name}-{}", process_name())
 }
 
 on_each_delegate! {
-    fn a_container_has_its_volume_and_a_failure_its_reason(delegate: Delegate) {
+    fn a_container_has_its_volume_or_a_clear_error(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let ctr = Ctr::new(&volume);
         let id = id("ctr");
@@ -129,16 +129,16 @@ on_each_delegate! {
         assert_eq!(ctr.sh(&id, "touch /data/x 2>/dev/null || echo read-only"), "read-only");
         ctr.remove(&id);
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
 
         let info = volume.entry().join("mountInfo.json");
         let good = fs::read_to_string(&info).unwrap();
         for bad in ["{".to_owned(), good.replace("\"ext4\"", "\"xfs\"")] {
             fs::write(&info, bad).unwrap();
             let bundle = Bundle::plain(volume.dir()).bind(&volume.target, "/data", &["rbind", "rw"]).write();
-            let sentence = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").message();
+            let message = refusal::create_refused(&volume, &bundle).naming_volume("pv-1").message();
             let failed = ctr.start(&id, &volume.target, "rbind:rw").failure();
-            assert_eq!(failed.stderr.matches(&sentence).count(), 1, "{failed}");
+            assert_eq!(failed.stderr.matches(&message).count(), 1, "{failed}");
             let _ = ctr.command(&["containers", "delete", &id]);
         }
         fs::write(&info, good).unwrap();
@@ -147,15 +147,15 @@ on_each_delegate! {
         ctr.end(&[&id], &volume);
     }
 
-    fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
+    fn a_foreground_container_returns_its_exit_code(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let ctr = Ctr::new(&volume);
-        // ctr copies no more once it knows of the end (containerd's `Task.Delete` cancels its pipes first).
+        // ctr stops copying output when it learns of the end: containerd's `Task.Delete` first cancels its pipes.
         let script = ["/bin/sh", "-ec", "echo x >> /data/file; cat /data/file; echo err >&2; sleep 1; exit 7"];
         for output in ["x\n", "x\nx\n"] {
             let run = ctr.run(&id("foreground"), (&volume.target, "rbind:rw"), &["--rm"], &script);
-            let told = (run.status.code(), run.stdout.as_str(), run.stderr.as_str());
-            assert_eq!(told, (Some(7), output, "err\n"));
+            let result = (run.status.code(), run.stdout.as_str(), run.stderr.as_str());
+            assert_eq!(result, (Some(7), output, "err\n"));
             volume.device.wait_until_free(WAIT_TIMEOUT);
         }
         ctr.end(&[], &volume);
@@ -184,19 +184,19 @@ on_each_delegate! {
         ctr.end(&[&one, &two], &volume);
     }
 
-    fn a_task_whose_shim_died_ends(delegate: Delegate) {
+    fn a_task_ends_when_its_shim_dies(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let ctr = Ctr::new(&volume);
         let id = id("ctr");
         let _ = ctr.start(&id, &volume.target, "rbind:rw").success();
         process::kill_now(ctr.containerd.shim(&id));
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        // What it lists of a task is its shim's to say: it is gone from there before it is forgotten.
+        // containerd lists a task as its shim reports it, so the task is not listed before it is forgotten.
         wait_until("containerd to forget the task", WAIT_TIMEOUT, || {
             let _ = ctr.command(&["containers", "delete", &id]).success();
-            let again = ctr.start(&id, &volume.target, "rbind:rw");
-            let is_known = again.stderr.contains("already exists");
-            !is_known && again.success().status.success()
+            let restarted = ctr.start(&id, &volume.target, "rbind:rw");
+            let is_known = restarted.stderr.contains("already exists");
+            !is_known && restarted.success().status.success()
         });
         ctr.end(&[&id], &volume);
     }

@@ -1,4 +1,4 @@
-//! What once went wrong: crashes, second tries, and hosts that are set up otherwise.
+//! Regression tests: crashes, repeated calls, and unusual hosts.
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,7 +15,7 @@ use runcrust_tests::{
     Bundle, Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
 };
 
-/// The command, in a mount namespace of its own whose mounts have this propagation.
+/// Returns the command in a new mount namespace whose mounts have this propagation.
 fn in_namespace(propagation: &str, command: &Command) -> Command {
     let mut outer = Command::new("/usr/bin/unshare");
     outer.args(["--mount", "--propagation", propagation]);
@@ -24,14 +24,14 @@ fn in_namespace(propagation: &str, command: &Command) -> Command {
     outer
 }
 
-/// The same bundle under another id.
-fn under(node: &Node, bundle: &Bundle, id: &str) -> Container {
+/// Returns a container of the same bundle with another id.
+fn under_id(node: &Node, bundle: &Bundle, id: &str) -> Container {
     let other = bundle.clone().with_id(id);
     std::os::unix::fs::symlink(bundle.path(), other.path()).unwrap();
     node.container(&other)
 }
 
-/// Returns whether a create succeeds that waits for a lock while something changes.
+/// Returns whether a create succeeds if `change` happens while it waits for a lock.
 fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl Fn()) -> bool {
     let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
     let calls = node.dir().join("calls");
@@ -47,7 +47,7 @@ fn created_while_locked(node: &Node, app: &Container, lock: File, change: impl F
 }
 
 on_each_delegate! {
-    fn it_does_not_matter_how_the_hosts_mounts_propagate(delegate: Delegate) {
+    fn any_propagation_of_the_hosts_mounts_works(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for propagation in ["private", "slave", "shared"] {
             let bundle = volume.app_bundle(&sandbox).write();
@@ -59,7 +59,7 @@ on_each_delegate! {
         }
     }
 
-    fn a_second_create_of_a_running_id_takes_nothing(delegate: Delegate) {
+    fn a_failed_second_create_keeps_the_running_apps_volume(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
@@ -68,11 +68,11 @@ on_each_delegate! {
         kill(sandbox.pid());
         assert!(process::is_alive(pid));
         let refused = volume.unstage().failure();
-        assert!(refused.stderr.contains(app.id()), "the app still has it: {refused}");
+        assert!(refused.stderr.contains(app.id()), "the app must still use the volume: {refused}");
         let _ = volume.stats().success();
     }
 
-    fn another_bundle_under_a_running_id_takes_nothing(delegate: Delegate) {
+    fn a_failed_create_with_another_bundle_keeps_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
@@ -90,53 +90,53 @@ on_each_delegate! {
         let _ = app.delete().success();
         let _ = app.create().success();
         let _ = app.start().success();
-        assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
+        assert_eq!(app.sh("cat /data/file"), "x", "the bundle must be usable a second time");
     }
 
-    fn of_two_creates_of_one_bundle_at_once_one_wins(delegate: Delegate) {
+    fn only_one_of_two_concurrent_creates_succeeds(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for _ in 0..3 {
             let bundle = volume.app_bundle(&sandbox).write();
             let app = volume.container(&bundle);
             let mut both = [app.spawn(app.create_command()), app.spawn(app.create_command())];
-            let won = both.iter_mut().map(|create| create.wait().unwrap().success());
-            assert_eq!(won.filter(|won| *won).count(), 1);
+            let succeeded = both.iter_mut().map(|create| create.wait().unwrap().success());
+            assert_eq!(succeeded.filter(|succeeded| *succeeded).count(), 1);
             let _ = app.start().success();
             let _ = app.sh("echo x > /data/file");
             app.end();
             let _ = app.create().success();
             let _ = app.start().success();
-            assert_eq!(app.sh("cat /data/file"), "x", "the bundle can be created again");
+            assert_eq!(app.sh("cat /data/file"), "x", "the bundle must be usable a second time");
             app.end();
         }
     }
 
-    fn a_create_that_waited_for_its_bundle_reads_it_again(delegate: Delegate) {
+    fn a_create_reads_its_bundle_after_waiting_for_it(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.node.app_bundle(&sandbox);
-        let written = |place| bundle.clone().bind(&volume.target, place, &[]).write();
+        let written = |destination| bundle.clone().bind(&volume.target, destination, &[]).write();
         let app = volume.container(&written("/before"));
         let directory = File::open(app.bundle()).unwrap();
         let change = || drop(written("/after"));
         assert!(created_while_locked(&volume, &app, directory, change), "{:?}", app.last_log_error());
         let _ = app.start().success();
-        let places = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
-        let places = places.lines().filter_map(|line| line.strip_prefix(volume.device.number()));
-        assert_eq!(places.collect::<Vec<_>>(), [" /after"]);
+        let destinations = app.sh("cut -d ' ' -f 3,5 /proc/self/mountinfo");
+        let destinations = destinations.lines().filter_map(|line| line.strip_prefix(volume.device.number()));
+        assert_eq!(destinations.collect::<Vec<_>>(), [" /after"]);
     }
 
-    fn a_create_that_waited_looks_up_its_volumes_again(delegate: Delegate) {
+    fn a_create_looks_up_its_volumes_after_waiting(delegate: Delegate) {
         let node = Node::with(delegate, "unstaged = \"pass\"");
         let (one, two) = (node.ext4(), node.ext4());
-        let late = node.target(POD, "pv-2");
+        let unstaged = node.target(POD, "pv-2");
         let target = node.stage(POD, "pv-1", &one, &[]);
-        let bundle = Bundle::plain(node.dir()).bind(&late, "/late", &[]).bind(&target, "/data", &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&unstaged, "/second", &[]).bind(&target, "/data", &[]);
         let app = node.container(&bundle.write());
         let directory = File::open(app.bundle()).unwrap();
         let change = || drop(node.stage(POD, "pv-2", &two, &[]));
         assert!(created_while_locked(&node, &app, directory, change), "{:?}", app.last_log_error());
         let _ = app.start().success();
-        assert_eq!(app.sh("grep ' /late ' /proc/self/mountinfo | cut -d' ' -f3"), two.number());
+        assert_eq!(app.sh("grep ' /second ' /proc/self/mountinfo | cut -d' ' -f3"), two.number());
     }
 
     fn a_volume_restaged_while_a_create_waits_is_refused(delegate: Delegate) {
@@ -145,9 +145,9 @@ on_each_delegate! {
         let (info, before) = (volume.entry().join("mountInfo.json"), bundle.config_bytes());
         let text = fs::read_to_string(&info).unwrap();
         let other = text.replacen("\"fstype\"", "\"options\":[\"noatime\"],\"fstype\"", 1);
-        let anew = || fs::write(&info, &other).unwrap();
-        let removed = || fs::remove_dir_all(volume.entry()).unwrap();
-        let cases: [(&dyn Fn(), &str); 2] = [(&anew, "was staged again"), (&removed, "nothing is staged at")];
+        let restage = || fs::write(&info, &other).unwrap();
+        let remove = || fs::remove_dir_all(volume.entry()).unwrap();
+        let cases: [(&dyn Fn(), &str); 2] = [(&restage, "was staged again"), (&remove, "nothing is staged at")];
         for (change, expected) in cases {
             let app = volume.container(&bundle);
             let lock = File::options().append(true).create(true).open(volume.lock_file(&volume.target)).unwrap();
@@ -169,7 +169,7 @@ on_each_delegate! {
         first.end();
         let bundle = written(&targets[1]);
         for n in 0..4 {
-            let app = under(&node, &bundle, &format!("{}-{n}", bundle.id()));
+            let app = under_id(&node, &bundle, &format!("{}-{n}", bundle.id()));
             let _ = app.create().success();
             let _ = app.start().success();
             assert_eq!(app.sh("grep ' /data ' /proc/self/mountinfo | cut -d' ' -f3"), two.number(), "{n}");
@@ -177,7 +177,7 @@ on_each_delegate! {
         }
     }
 
-    fn hundreds_of_subpaths_can_be_mounted_and_let_go(delegate: Delegate) {
+    fn hundreds_of_subpaths_can_be_mounted_and_released(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let mut bundle = volume.node.app_bundle(&sandbox);
         for n in 0..250 {
@@ -194,20 +194,20 @@ on_each_delegate! {
         let _ = volume.unstage().success();
     }
 
-    fn a_damaged_record_does_not_keep_a_volume_staged_for_ever(delegate: Delegate) {
+    fn a_damaged_record_does_not_block_unstage_forever(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         fs::write(volume.entry().join("runcrust.json"), "{").unwrap();
         let refused = volume.unstage().failure();
-        assert!(refused.stderr.contains("is in use by a user that runcrust has no record of"), "the device tells: {refused}");
+        assert!(refused.stderr.contains("is in use by a user that runcrust has no record of"), "the device is busy: {refused}");
         kill(sandbox.pid());
         let _ = volume.unstage().success();
         assert!(!volume.entry().exists());
     }
 
-    fn a_locked_volume_delays_no_other_pods_end(delegate: Delegate) {
+    fn a_locked_volume_does_not_delay_another_pods_end(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (mine, other) = (node.ext4(), node.ext4());
-        let target = node.stage(POD, "pv-1", &mine, &[]);
+        let (own, other) = (node.ext4(), node.ext4());
+        let target = node.stage(POD, "pv-1", &own, &[]);
         let busy = node.stage("other-pod", "pv-2", &other, &[]);
         let _other_sandbox = node.sandbox("other-pod");
         let sandbox = node.sandbox(POD);
@@ -221,7 +221,7 @@ on_each_delegate! {
         assert_eq!(errors.count(), 0);
     }
 
-    fn containers_can_be_stopped_whatever_the_configuration_says(delegate: Delegate) {
+    fn containers_can_be_stopped_with_a_wrong_configuration(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         volume.handler().reconfigure("sandbxo = \"always\"");
@@ -233,11 +233,11 @@ on_each_delegate! {
         assert!(refused.last_log_error().unwrap().contains("sandbxo"));
     }
 
-    fn what_a_killed_create_left_vouches_for_no_superblock(delegate: Delegate) {
+    fn a_killed_creates_record_does_not_prove_a_superblock(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         let sandbox = node.sandbox(POD);
-        // The record of a create that was killed between its record and its mount.
+        // The record of a create that was killed after it wrote the record and before it mounted.
         let target = node.stage(POD, "pv-1", &device, &[]);
         let app = node.app(&sandbox, &target, "/data");
         let record = node.entry(&target).join("runcrust.json");
@@ -246,15 +246,15 @@ on_each_delegate! {
         sandbox.end();
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(&target).success();
-        let again = node.sandbox(POD);
+        let second = node.sandbox(POD);
         let _ = node.stage(POD, "pv-1", &device, &[]);
         let mut left: serde_json::Value = serde_json::from_str(&left).unwrap();
         left["users"].as_array_mut().unwrap().truncate(1);
-        left["users"][0]["id"] = again.id().into();
-        left["users"][0]["sandbox"] = again.id().into();
-        left["users"][0]["process"] = process_of(&node, &again);
+        left["users"][0]["id"] = second.id().into();
+        left["users"][0]["sandbox"] = second.id().into();
+        left["users"][0]["process"] = process_of(&node, &second);
         fs::write(&record, left.to_string()).unwrap();
-        let bundle = node.app_bundle(&again).bind(&target, "/data", &[]).write();
+        let bundle = node.app_bundle(&second).bind(&target, "/data", &[]).write();
         let app = node.container(&bundle);
         with_mounted(device.path(), |_| {
             let _ = app.create().failure();
@@ -263,8 +263,8 @@ on_each_delegate! {
         assert!(error.contains("in use by a user that runcrust has no record of"), "{error}");
     }
 
-    /// As after a create that was killed: its process, or the kernel, lets go a moment later.
-    fn a_device_that_is_let_go_in_a_moment_is_waited_for(delegate: Delegate) {
+    /// A killed create leaves the device busy until its process is gone.
+    fn create_waits_for_a_device_that_is_soon_released(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = volume.plain_bundle().write();
         let container = volume.container(&bundle);
@@ -278,7 +278,7 @@ on_each_delegate! {
         assert!(create.wait().unwrap().success(), "{:?}", container.last_log_error());
     }
 
-    fn a_read_only_volume_is_read_only_beside_its_place_too(delegate: Delegate) {
+    fn a_read_only_volume_is_read_only_at_every_mount(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume
             .node
@@ -287,8 +287,8 @@ on_each_delegate! {
             .bind(volume.handler().state_dir(), "/host", &[]);
         let app = volume.run(&bundle.write());
         let _ = app.exec(&["/bin/sh", "-c", "touch /data/x"]).failure();
-        let beside = app.exec(&["/bin/sh", "-c", "cd /host/attach/*/ && touch x"]).failure();
-        assert!(beside.stderr.contains("Read-only file system"), "{beside}");
+        let other_mount = app.exec(&["/bin/sh", "-c", "cd /host/attach/*/ && touch x"]).failure();
+        assert!(other_mount.stderr.contains("Read-only file system"), "{other_mount}");
     }
 
     fn a_stock_kubelets_bind_of_a_staged_volume_is_refused(delegate: Delegate) {
@@ -302,7 +302,7 @@ on_each_delegate! {
     }
 }
 
-/// A sandbox's process as records have it.
+/// Returns the process of a sandbox in the form of a record.
 fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
     let file = node
         .handler()
@@ -313,7 +313,7 @@ fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
 }
 
 #[test]
-fn damaged_records_of_others_stand_in_nobodys_way() {
+fn unrelated_damaged_records_block_nothing() {
     let volume = StagedVolume::new(runcrust_tests::Delegate::Runc);
     for (directory, name) in [
         ("owners", "259:99999.json".to_owned()),
@@ -334,11 +334,15 @@ fn damaged_records_of_others_stand_in_nobodys_way() {
     }
     let _ = volume.unstage().success();
     let left = volume.records();
-    assert_eq!(left.len(), 3, "the damaged ones alone: {left:?}");
+    assert_eq!(
+        left.len(),
+        3,
+        "only the damaged records may be left: {left:?}"
+    );
 }
 
 #[test]
-fn creates_leave_no_locks_of_their_own() {
+fn creates_leave_no_lock_files() {
     let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Runc);
     let locks = || {
         fs::read_dir(volume.handler().state_dir().join("locks"))
@@ -353,7 +357,7 @@ fn creates_leave_no_locks_of_their_own() {
 }
 
 #[test]
-fn more_options_than_can_be_read_again_are_not_staged() {
+fn too_many_options_are_refused_by_stage() {
     let (node, device) = Node::with_ext4(runcrust_tests::Delegate::Runc);
     let target = node.target(POD, "pv-1");
     let option = format!("x-{}", "y".repeat(200));
@@ -364,7 +368,7 @@ fn more_options_than_can_be_read_again_are_not_staged() {
 }
 
 #[test]
-fn unstage_waits_for_the_device_and_says_who_may_have_it() {
+fn unstage_of_a_busy_device_names_the_device() {
     let (volume, sandbox) = StagedVolume::with_sandbox(runcrust_tests::Delegate::Runc);
     sandbox.end();
     volume.device.wait_until_free(WAIT_TIMEOUT);
@@ -374,6 +378,6 @@ fn unstage_waits_for_the_device_and_says_who_may_have_it() {
         refused.stderr.contains(utf8(volume.device.path())),
         "{refused}"
     );
-    assert!(volume.entry().exists(), "nothing was removed");
+    assert!(volume.entry().exists(), "the entry was removed");
     let _ = volume.unstage().success();
 }

@@ -1,4 +1,4 @@
-//! What needs the guest (`make vm-test`): cgroup v2 alone, and disks that are no loop devices.
+//! Tests that need the guest (`make vm-test`): cgroup v2 only, and disks that are not loop devices.
 
 use std::fs;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use runcrust_tests::{
 
 const OTHER_POD: &str = "99999999-3333-1111-4444-555555555555";
 
-/// A disk with an empty file system, staged.
+/// Returns a disk with an empty file system, and the path where it is staged.
 #[track_caller]
 fn staged(node: &Node, fstype: &str) -> (Disk, PathBuf) {
     let disk = Disk::take();
@@ -33,13 +33,13 @@ fn stage(node: &Node, pod: &str, fstype: &str, disk: &Disk) -> PathBuf {
     target
 }
 
-/// A running container that systemd has made the group for, and where that is.
+/// Returns a running container in a scope that systemd created, and the path of its control group.
 #[track_caller]
 fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
     let (path, group) = cgroup::scope(bundle.id(), node.handler().delegate());
     bundle.spec_mut()["linux"]["cgroupsPath"] = path.into();
     let container = node.container(&bundle.write());
-    // The shim never gives the flag to `delete`.
+    // The shim does not pass the flag to `delete`.
     let pid_file = container.bundle().join("init.pid");
     let create = [
         "--systemd-cgroup",
@@ -57,7 +57,7 @@ fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
     (container, group)
 }
 
-/// A container writes, another one of another pod reads.
+/// A container writes to the volume, and a container of another pod reads it.
 fn a_volume_on_a_disk(delegate: Delegate, fstype: &str) {
     let node = Node::new(delegate);
     let (disk, target) = staged(&node, fstype);
@@ -85,8 +85,8 @@ fn a_volume_on_a_disk(delegate: Delegate, fstype: &str) {
 }
 
 on_each_delegate! {
-    #[ignore = "needs cgroup v2 alone; runs in the guest: make vm-test"]
-    fn containers_are_in_the_one_hierarchy_that_there_is(delegate: Delegate) {
+    #[ignore = "needs cgroup v2 only; runs in the guest: make vm-test"]
+    fn containers_are_in_the_single_cgroup_hierarchy(delegate: Delegate) {
         let hierarchies = host::mounts().into_iter().filter(|mount| mount.fstype.starts_with("cgroup"));
         let hierarchies: Vec<String> =
             hierarchies.map(|mount| format!("{} {}", mount.fstype, mount.point.display())).collect();
@@ -99,8 +99,8 @@ on_each_delegate! {
         }
     }
 
-    #[ignore = "needs systemd as the init; runs in the guest: make vm-test"]
-    fn containers_are_scopes_where_systemd_is_asked_for_them(delegate: Delegate) {
+    #[ignore = "needs systemd as init; runs in the guest: make vm-test"]
+    fn containers_are_scopes_with_the_systemd_cgroup_driver(delegate: Delegate) {
         let node = Node::new(delegate);
         let (disk, target) = staged(&node, "ext4");
         let (sandbox, _) = scope(&node, node.sandbox_bundle(POD));
@@ -118,9 +118,9 @@ on_each_delegate! {
         assert_eq!(node.records(), Vec::<PathBuf>::new());
     }
 
-    /// There is no `devices` controller in v2: a program that is attached to the group refuses.
-    #[ignore = "needs cgroup v2 alone; runs in the guest: make vm-test"]
-    fn its_groups_program_keeps_a_workload_from_the_raw_device(delegate: Delegate) {
+    /// cgroup v2 has no `devices` controller; a BPF program of the control group refuses access.
+    #[ignore = "needs cgroup v2 only; runs in the guest: make vm-test"]
+    fn the_device_filter_keeps_a_workload_from_the_device(delegate: Delegate) {
         let node = Node::new(delegate);
         let (disk, target) = staged(&node, "ext4");
         let sandbox = node.sandbox(POD);
@@ -132,15 +132,15 @@ on_each_delegate! {
         let refused = app.exec(&["/bin/dd", "if=/raw", "of=/dev/null", "count=1"]).failure();
         assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
 
-        // The same process may, once it is out of its group.
+        // The same process may read the device once it is outside its control group.
         let script = "until dd if=/raw of=/dev/null count=1 2>/dev/null; do sleep 0.1; done";
         let mut tries = app.command(&["exec", app.id(), "/bin/sh", "-c", script]);
         let before = cgroup::processes(app.cgroup());
         let mut tries = tries.stdin(Stdio::null()).spawn().unwrap();
-        wait_until("the reader to be let through", WAIT_TIMEOUT, || {
+        wait_until("the reader to get access", WAIT_TIMEOUT, || {
             for pid in cgroup::processes(app.cgroup()) {
                 if !before.contains(&pid) {
-                    // It may be one of its short-lived children.
+                    // It may be a short-lived child of the reader that has ended.
                     let _ = fs::write("/sys/fs/cgroup/cgroup.procs", pid.to_string());
                 }
             }
@@ -149,23 +149,23 @@ on_each_delegate! {
         assert!(tries.wait().unwrap().success());
     }
 
-    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    #[ignore = "needs a spare disk; runs in the guest: make vm-test"]
     fn a_disk_with_ext4_is_a_volume(delegate: Delegate) {
         a_volume_on_a_disk(delegate, "ext4");
     }
 
-    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    #[ignore = "needs a spare disk; runs in the guest: make vm-test"]
     fn a_disk_with_xfs_is_a_volume(delegate: Delegate) {
         a_volume_on_a_disk(delegate, "xfs");
     }
 
-    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
+    #[ignore = "needs a spare disk; runs in the guest: make vm-test"]
     fn a_disk_with_btrfs_is_a_volume(delegate: Delegate) {
         a_volume_on_a_disk(delegate, "btrfs");
     }
 
-    #[ignore = "needs a disk to spare; runs in the guest: make vm-test"]
-    fn a_disk_is_free_when_its_pod_was_killed_while_writing(delegate: Delegate) {
+    #[ignore = "needs a spare disk; runs in the guest: make vm-test"]
+    fn a_disk_is_free_after_its_writing_pod_was_killed(delegate: Delegate) {
         let node = Node::new(delegate);
         let (disk, target) = staged(&node, "ext4");
         let sandbox = node.sandbox(POD);
@@ -179,7 +179,7 @@ on_each_delegate! {
         kill(sandbox.pid());
         let _ = node.unstage(&target).success();
         assert!(disk.is_free());
-        // With the last process the kernel unmounts in good order: nothing is lost.
+        // The kernel unmounts cleanly when the last process ends, so nothing is lost.
         let target = stage(&node, POD, "ext4", &disk);
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");

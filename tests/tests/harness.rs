@@ -1,4 +1,4 @@
-//! The harness itself, proved on plain runc and crun: what the other suites rely on.
+//! Tests of the harness with plain runc and crun, on which the other suites depend.
 
 use std::fs;
 use std::thread;
@@ -43,7 +43,7 @@ on_each_delegate! {
         assert_eq!(app.state(), None);
         let _ = app.create().success();
         let _ = app.start().success();
-        assert_eq!(app.sh("echo again"), "again");
+        assert_eq!(app.sh("echo second"), "second");
         assert_eq!(app.last_log_error(), None);
     }
 
@@ -101,8 +101,8 @@ on_each_delegate! {
 
         cri.stop(&one).unwrap();
         cri.remove(&one).unwrap();
-        let again = cri.run(&sandbox, &app("one").attempt(1), &pod).unwrap();
-        assert_eq!(cri.sh(&again, "cat /data/one"), "from one");
+        let restarted = cri.run(&sandbox, &app("one").attempt(1), &pod).unwrap();
+        assert_eq!(cri.sh(&restarted, "cat /data/one"), "from one");
         let error = cri
             .run(&sandbox, &containerd.app("bad").command(&["/no/such/program"]), &pod)
             .unwrap_err();
@@ -155,7 +155,7 @@ fn a_relay_records_refuses_and_delays_calls() {
     csi.restart(&[]);
     client
         .call(volume.unpublish(&target))
-        .expect("another driver answers");
+        .expect("a call to the restarted driver");
     let publish: Vec<NodePublishVolumeRequest> = relay.requests();
     assert_eq!(publish, [volume.publish(&target)]);
     let steps = ["Stage", "Stage", "Publish", "Unpublish"];

@@ -1,4 +1,4 @@
-//! The harness's own guards: loop devices, the watcher, and what an interrupted process or script leaves.
+//! Tests of the harness: loop devices, the mount watcher, and the cleanup after an interrupted process or script.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -15,7 +15,7 @@ use runcrust_tests::{
     volume, wait_until,
 };
 
-const SOON: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 #[test]
 fn a_loop_device_holds_a_volume_that_the_host_never_sees() {
@@ -27,7 +27,7 @@ fn a_loop_device_holds_a_volume_that_the_host_never_sees() {
         assert!(!device.is_free());
         assert!(device.host_mounts().is_empty());
     });
-    device.wait_until_free(SOON);
+    device.wait_until_free(TIMEOUT);
     let content = volume::with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
     assert_eq!(content, b"content");
     watcher.assert_never_mounted();
@@ -46,7 +46,9 @@ fn a_watcher_sees_a_mount_on_the_host() {
     let watcher = MountWatcher::start(device.path());
     mounts::mount(device.path(), &at, "ext4");
     assert_eq!(host::mounts_below(dir.path()), std::slice::from_ref(&at));
-    wait_until("the watcher to see it", SOON, || !watcher.seen().is_empty());
+    wait_until("the watcher to see it", TIMEOUT, || {
+        !watcher.seen().is_empty()
+    });
     umount(&at).unwrap();
     let seen = watcher.finish();
     assert_eq!(seen.len(), 1, "{seen:?}");
@@ -54,7 +56,7 @@ fn a_watcher_sees_a_mount_on_the_host() {
 }
 
 #[test]
-fn what_is_mounted_in_a_directory_goes_with_it() {
+fn dropping_a_directory_unmounts_what_is_in_it() {
     let dir = TestDir::new();
     let device = LoopDevice::ext4(&dir, 16);
     let inner = TestDir::new();
@@ -63,15 +65,15 @@ fn what_is_mounted_in_a_directory_goes_with_it() {
     fs::write(at.join("file"), "content").unwrap();
     drop(inner);
     assert!(!at.exists());
-    device.wait_until_free(SOON);
+    device.wait_until_free(TIMEOUT);
     volume::with_mounted(device.path(), |root| assert!(root.join("file").exists()));
 }
 
-/// Runs itself anew as the process that is interrupted; a runtime stands in for runcrust there.
+/// Starts its own executable as the process that is interrupted. runc replaces runcrust there.
 #[test]
 fn an_interrupted_process_cleans_up() {
     if let Some(report) = std::env::var_os("INTERRUPTED_REPORT") {
-        hold_everything(Path::new(&report));
+        create_resources_and_wait(Path::new(&report));
     }
     let dir = TestDir::new();
     let binaries = dir.subdir("binaries");
@@ -84,7 +86,7 @@ fn an_interrupted_process_cleans_up() {
         .env("INTERRUPTED_REPORT", &report)
         .spawn()
         .unwrap();
-    wait_until("the other process to hold everything", SOON, || {
+    wait_until("the other process to create its resources", TIMEOUT, || {
         report.exists() || child.try_wait().unwrap().is_some()
     });
     let lines = fs::read_to_string(&report).expect("the other process's report");
@@ -109,7 +111,7 @@ fn an_interrupted_process_cleans_up() {
     assert!(!Path::new(base).exists() && !Path::new(configuration).exists());
 }
 
-fn hold_everything(report: &Path) -> ! {
+fn create_resources_and_wait(report: &Path) -> ! {
     let dir = TestDir::new();
     let handler = Handler::new(&dir, Delegate::Runc, "");
     let device = LoopDevice::new(&dir, 1);
@@ -132,12 +134,12 @@ fn hold_everything(report: &Path) -> ! {
 
 fn is_attached(device: &Path, file: &Path) -> bool {
     let name = device.file_name().unwrap().to_str().unwrap();
-    let behind = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
-    behind.is_ok_and(|behind| Path::new(behind.trim()) == file)
+    let backing_file = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file"));
+    backing_file.is_ok_and(|backing_file| Path::new(backing_file.trim()) == file)
 }
 
-/// A script that runs a command by `tests/contained.sh`. The command starts two processes: one writes a file on
-/// SIGTERM and ends, which the command waits for; the other goes on.
+/// A script that runs a command with `tests/contained.sh`. The command starts two processes. On SIGTERM the
+/// first one writes a file and exits, and the command waits for it. The second one keeps running.
 const CONTAINED: &str = r#"
 set -eu
 . "$1/contained.sh"
@@ -155,7 +157,7 @@ contained sh -c '
 "#;
 
 #[test]
-fn a_scripts_namespaces_end_with_it() {
+fn a_scripts_namespaces_end_with_the_script() {
     let tests = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     for (signal, asked) in [
         (Signal::SIGHUP, "asked\n"),
@@ -173,17 +175,19 @@ fn a_scripts_namespaces_end_with_it() {
             .spawn()
             .unwrap();
         let pid = Pid::from_raw(script.id().try_into().unwrap());
-        wait_until("the command to run", SOON, || dir.join("ready").exists());
+        wait_until("the command to run", TIMEOUT, || dir.join("ready").exists());
         kill(pid, signal).unwrap();
-        wait_until("the script to end", SOON, || {
+        wait_until("the script to end", TIMEOUT, || {
             script.try_wait().unwrap().is_some()
         });
         let left = || process::with_command_line(|line| line.contains(path));
         if signal == Signal::SIGKILL {
-            wait_until("the kernel to end the rest", SOON, || left().is_empty());
+            wait_until("the kernel to end the other processes", TIMEOUT, || {
+                left().is_empty()
+            });
         }
         assert_eq!(left(), [0; 0], "{signal}");
-        let said = fs::read_to_string(dir.join("asked")).unwrap_or_default();
-        assert_eq!(said, asked, "{signal}");
+        let written = fs::read_to_string(dir.join("asked")).unwrap_or_default();
+        assert_eq!(written, asked, "{signal}");
     }
 }

@@ -1,5 +1,5 @@
-//! A config is rewritten only where a volume needs it, and byte for byte the same elsewhere; one
-//! that has no volume isn't touched; and what was rewritten once can be created again.
+//! A rewritten config differs from the original only where a volume requires it. A config without a
+//! volume is not changed, and a rewritten bundle can be created a second time.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -12,7 +12,7 @@ use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Bundle, Container, Delegate, LoopDevice, Node, POD, on_each_delegate, xattr};
 use serde_json::{Value, json};
 
-/// A volume with a file, staged.
+/// A staged volume that contains a file.
 struct Volume {
     target: PathBuf,
     device: LoopDevice,
@@ -32,7 +32,7 @@ impl Volume {
         }
     }
 
-    /// An app with two mounts of the volume, one below it that isn't, and much that is odd.
+    /// Returns an app with two mounts of the volume, a host mount below one of them, and unusual fields.
     fn app(&self, sandbox: &Container) -> Bundle {
         let mut bundle = self
             .node
@@ -40,7 +40,7 @@ impl Volume {
             .bind(&self.target, "/data", &[])
             .bind(self.node.dir().subdir("host"), "/data/host", &[])
             .bind(self.target.join("sub/path"), "/sub", &["rbind", "ro"]);
-        // Of its own, so that its config is good for another sandbox too.
+        // Own namespaces, so that the config can be used with another sandbox too.
         for kind in ["ipc", "uts", "network"] {
             bundle = bundle.namespace(kind, None);
         }
@@ -54,20 +54,23 @@ impl Volume {
         bundle
     }
 
-    /// How an app sees the volume.
+    /// Asserts that the app sees the volume's content at both mounts.
     #[track_caller]
-    fn assert_seen_in(app: &Container) {
-        let look = app.sh("cat /data/file; echo; ls /data /sub | xargs");
-        assert_eq!(look, "in the volume\n/data: file host lost+found sub /sub:");
+    fn assert_mounted_in(app: &Container) {
+        let output = app.sh("cat /data/file; echo; ls /data /sub | xargs");
+        assert_eq!(
+            output,
+            "in the volume\n/data: file host lost+found sub /sub:"
+        );
     }
 }
 
-/// Hooks of somebody else, which leave traces in a directory.
-struct OthersHooks {
+/// Hooks that don't belong to runcrust; each one writes a line to a file.
+struct ForeignHooks {
     traces: PathBuf,
 }
 
-impl OthersHooks {
+impl ForeignHooks {
     fn add_to(bundle: &mut Bundle, traces: PathBuf) -> Self {
         let hook = |text: &str| {
             json!({
@@ -97,8 +100,8 @@ impl OthersHooks {
     }
 }
 
-/// Fields of runtime-spec 1.1 to 1.3, which the delegates may know or not, with values that
-/// change nothing where they do.
+/// Adds fields of runtime-spec 1.1 to 1.3 with values that change nothing, whether the delegate knows
+/// the fields or not.
 fn add_new_fields(spec: &mut Value) {
     spec["process"]["execCPUAffinity"] = json!({"initial": "0", "final": "0"});
     spec["process"]["scheduler"] = json!({"policy": "SCHED_OTHER", "nice": 0});
@@ -108,15 +111,15 @@ fn add_new_fields(spec: &mut Value) {
     spec["annotations"]["org.example/ünïcode \"quoted\\"] = json!("a/b\n\u{1}😀");
 }
 
-/// The places that an app's rewrite may change, with hooks there already or not.
+/// Returns the places that the rewrite of an app's config may change, with or without existing hooks.
 fn app_places(bundle: &Bundle, target: &Path) -> (Vec<String>, Vec<&'static str>) {
     let mounts = bundle.spec()["mounts"].as_array().unwrap();
-    let of_the_volume = mounts.iter().enumerate().filter(|(_, mount)| {
+    let volume_mounts = mounts.iter().enumerate().filter(|(_, mount)| {
         mount["source"]
             .as_str()
             .is_some_and(|source| Path::new(source).starts_with(target))
     });
-    let sources = of_the_volume.map(|(index, _)| format!("/mounts/{index}/source"));
+    let sources = volume_mounts.map(|(index, _)| format!("/mounts/{index}/source"));
     let ends: &[&str] = if bundle.spec().get("hooks").is_some() {
         &["/hooks/createRuntime", "/hooks/poststop"]
     } else {
@@ -125,7 +128,7 @@ fn app_places(bundle: &Bundle, target: &Path) -> (Vec<String>, Vec<&'static str>
     (sources.collect(), ends.to_vec())
 }
 
-/// An odd text of an app's config.
+/// Returns an unusually formatted text of an app's config.
 fn app_template(bundle: &Bundle, target: &Path, seed: u64) -> Template {
     let (sources, ends) = app_places(bundle, target);
     assert_eq!(sources.len(), 2);
@@ -137,7 +140,7 @@ fn app_template(bundle: &Bundle, target: &Path, seed: u64) -> Template {
     write(bundle.spec(), &places, seed).followed_by("\n\n\t")
 }
 
-const SANDBOXS_ARRAYS: [&str; 3] = ["/mounts", "/hooks/createRuntime", "/hooks/poststop"];
+const SANDBOX_ARRAYS: [&str; 3] = ["/mounts", "/hooks/createRuntime", "/hooks/poststop"];
 
 fn sandbox_template(bundle: &Bundle, ends: &[&str], seed: u64) -> Template {
     write(bundle.spec(), &EditablePlaces { ends, values: &[] }, seed).followed_by(" \r\n")
@@ -147,11 +150,11 @@ fn config(bundle: &Bundle) -> String {
     String::from_utf8(bundle.config_bytes()).unwrap()
 }
 
-/// That a list of hooks is one, of ours.
+/// Asserts that a list contains exactly one hook, and that it is runcrust's.
 #[track_caller]
 fn assert_our_hook(hooks: &[Value]) {
     let [hook] = hooks else {
-        panic!("one hook: {hooks:?}")
+        panic!("expected one hook: {hooks:?}")
     };
     let path = Path::new(hook["path"].as_str().unwrap());
     assert!(
@@ -161,7 +164,7 @@ fn assert_our_hook(hooks: &[Value]) {
 }
 
 #[track_caller]
-fn assert_apps_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str, PlaceChange>) {
+fn assert_app_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str, PlaceChange>) {
     let attach = volume.node.handler().state_dir().join("attach");
     let (sources, ends) = app_places(bundle, &volume.target);
     for pointer in sources {
@@ -188,10 +191,10 @@ fn assert_apps_changes(volume: &Volume, bundle: &Bundle, changes: &BTreeMap<&str
 }
 
 #[track_caller]
-fn assert_sandboxs_elements(elements: &BTreeMap<&str, Vec<Value>>) {
+fn assert_sandbox_elements(elements: &BTreeMap<&str, Vec<Value>>) {
     let options = json!(["nosuid", "nodev", "noexec", "mode=0700", "size=64k"]);
     let [mount] = &elements["/mounts"][..] else {
-        panic!("one mount: {elements:?}")
+        panic!("expected one mount: {elements:?}")
     };
     assert_eq!(
         (&mount["destination"], &mount["type"]),
@@ -202,17 +205,17 @@ fn assert_sandboxs_elements(elements: &BTreeMap<&str, Vec<Value>>) {
     assert_our_hook(&elements["/hooks/poststop"]);
 }
 
-/// What was inserted into each array of a sandbox that had all of them.
+/// Returns the elements that were inserted into each array of a sandbox that had all the arrays.
 fn inserted<'a>(changes: &BTreeMap<&'a str, PlaceChange>) -> BTreeMap<&'a str, Vec<Value>> {
     let all = changes.iter();
     all.map(|(name, change)| (*name, change.elements()))
         .collect()
 }
 
-/// A sandbox with an element in each of the arrays already.
-fn sandbox_with_arrays(volume: &Volume) -> (Bundle, OthersHooks) {
+/// Returns a sandbox that already has an element in each of the arrays.
+fn sandbox_with_arrays(volume: &Volume) -> (Bundle, ForeignHooks) {
     let mut bundle = volume.sandbox();
-    let hooks = OthersHooks::add_to(&mut bundle, volume.node.dir().join("traces-sandbox"));
+    let hooks = ForeignHooks::add_to(&mut bundle, volume.node.dir().join("traces-sandbox"));
     let linux = &mut bundle.spec_mut()["linux"];
     linux["devices"] = json!([{
         "path": "/dev/others", "type": "c", "major": 1, "minor": 3, "fileMode": 438, "uid": 0, "gid": 0,
@@ -222,9 +225,9 @@ fn sandbox_with_arrays(volume: &Volume) -> (Bundle, OthersHooks) {
     (bundle, hooks)
 }
 
-/// The same bundle's container under another id; the bundle by another path too.
+/// Returns a container of the same bundle with another id and another path to the bundle.
 fn under_another_id(node: &Node, bundle: &Bundle) -> Container {
-    let other = bundle.clone().with_id(&format!("{}-again", bundle.id()));
+    let other = bundle.clone().with_id(&format!("{}-other", bundle.id()));
     symlink(bundle.path(), other.path()).unwrap();
     node.container(&other)
 }
@@ -235,7 +238,7 @@ fn run(container: &Container) {
     let _ = container.start().success();
 }
 
-/// Everything about a file that a write or a replacement of it would change.
+/// Returns every property of a file that a write or a replacement would change.
 fn identity(path: &Path) -> (u64, i64, i64, i64, i64, Vec<u8>) {
     let info = fs::metadata(path).unwrap();
     let (modified, changed) = (
@@ -253,25 +256,25 @@ fn identity(path: &Path) -> (u64, i64, i64, i64, i64, Vec<u8>) {
 }
 
 on_each_delegate! {
-    fn an_apps_config_changes_in_its_sources_and_hooks_only(delegate: Delegate) {
+    fn only_sources_and_hooks_of_an_app_config_change(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let sandbox = volume.node.sandbox(POD);
         for seed in [1, 2, 3] {
             let mut bundle = volume.app(&sandbox);
             let traces = volume.node.dir().join(format!("traces-{seed}"));
-            let hooks = OthersHooks::add_to(&mut bundle, traces);
+            let hooks = ForeignHooks::add_to(&mut bundle, traces);
             let template = app_template(&bundle, &volume.target, seed);
             let bundle = bundle.write_bytes(template.text().as_bytes());
             let app = volume.node.run(&bundle);
             hooks.assert_run("one two");
-            Volume::assert_seen_in(&app);
-            assert_apps_changes(&volume, &bundle, &template.changes(&config(&bundle)));
+            Volume::assert_mounted_in(&app);
+            assert_app_changes(&volume, &bundle, &template.changes(&config(&bundle)));
             app.end();
             hooks.assert_run("one two three");
         }
     }
 
-    fn an_app_without_hooks_gets_them_at_the_end(delegate: Delegate) {
+    fn hooks_are_added_at_the_end_of_an_app_config(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let sandbox = volume.node.sandbox(POD);
         for seed in [4, 5, 6] {
@@ -279,25 +282,25 @@ on_each_delegate! {
             let template = app_template(&bundle, &volume.target, seed);
             let bundle = bundle.write_bytes(template.text().as_bytes());
             let app = volume.node.run(&bundle);
-            Volume::assert_seen_in(&app);
-            assert_apps_changes(&volume, &bundle, &template.changes(&config(&bundle)));
+            Volume::assert_mounted_in(&app);
+            assert_app_changes(&volume, &bundle, &template.changes(&config(&bundle)));
         }
     }
 
-    fn a_sandboxs_config_changes_at_the_end_of_three_arrays_only(delegate: Delegate) {
+    fn only_three_arrays_of_a_sandbox_config_are_extended(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let (bundle, hooks) = sandbox_with_arrays(&volume);
-        let template = sandbox_template(&bundle, &SANDBOXS_ARRAYS, 7);
+        let template = sandbox_template(&bundle, &SANDBOX_ARRAYS, 7);
         let bundle = bundle.write_bytes(template.text().as_bytes());
         let sandbox = volume.node.run(&bundle);
         hooks.assert_run("one two");
-        assert_sandboxs_elements(&inserted(&template.changes(&config(&bundle))));
-        Volume::assert_seen_in(&volume.node.run(&volume.app(&sandbox).write()));
+        assert_sandbox_elements(&inserted(&template.changes(&config(&bundle))));
+        Volume::assert_mounted_in(&volume.node.run(&volume.app(&sandbox).write()));
         sandbox.end();
         hooks.assert_run("one two three");
     }
 
-    fn a_sandbox_without_hooks_gets_them_at_the_end(delegate: Delegate) {
+    fn hooks_are_added_at_the_end_of_a_sandbox_config(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let bundle = volume.sandbox();
         let template = sandbox_template(&bundle, &["/mounts", ""], 8);
@@ -313,8 +316,8 @@ on_each_delegate! {
             ("/hooks/createRuntime", list(&top["hooks"]["createRuntime"])),
             ("/hooks/poststop", list(&top["hooks"]["poststop"])),
         ]);
-        assert_sandboxs_elements(&elements);
-        Volume::assert_seen_in(&volume.node.run(&volume.app(&sandbox).write()));
+        assert_sandbox_elements(&elements);
+        Volume::assert_mounted_in(&volume.node.run(&volume.app(&sandbox).write()));
     }
 
     fn a_rewritten_file_keeps_mode_owner_and_attributes(delegate: Delegate) {
@@ -334,15 +337,15 @@ on_each_delegate! {
 
         let app = volume.node.run(&bundle);
 
-        Volume::assert_seen_in(&app);
+        Volume::assert_mounted_in(&app);
         let info = fs::metadata(&path).unwrap();
-        assert_ne!(info.ino(), before.0.0, "replaced, not written over");
+        assert_ne!(info.ino(), before.0.0, "the file was overwritten in place");
         assert_eq!((info.uid(), info.gid(), info.mode() & 0o7777), (1234, 2345, 0o640));
         assert_eq!(xattr::read(&path), before.1);
-        assert_eq!(names(), ["config.json"], "no temporary file is left");
+        assert_eq!(names(), ["config.json"], "a temporary file is left");
     }
 
-    fn a_config_without_a_volume_is_not_touched(delegate: Delegate) {
+    fn a_config_without_a_volume_is_not_changed(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let node = &volume.node;
         let sandbox = node.sandbox(POD);
@@ -350,7 +353,7 @@ on_each_delegate! {
         let mut bundles = [
             Bundle::plain(node.dir()).bind(&host, "/data", &[]),
             node.app_bundle(&sandbox).bind(&host, "/data", &[]),
-            // Another pod's: nothing is staged for it.
+            // A sandbox of another pod, for which nothing is staged.
             node.sandbox_bundle("99999999-8888-7777-6666-555555555555"),
         ];
         for (bundle, seed) in bundles.iter_mut().zip(9..) {
@@ -369,13 +372,13 @@ on_each_delegate! {
         }
     }
 
-    fn an_app_is_created_again_under_the_same_and_another_id(delegate: Delegate) {
+    fn an_app_is_recreated_under_the_same_and_another_id(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let sandbox = volume.node.sandbox(POD);
         for (with_hooks, seed) in [(true, 12), (false, 13)] {
             let mut bundle = volume.app(&sandbox);
             if with_hooks {
-                OthersHooks::add_to(&mut bundle, volume.node.dir().join("traces"));
+                ForeignHooks::add_to(&mut bundle, volume.node.dir().join("traces"));
             }
             let text = app_template(&bundle, &volume.target, seed).text();
             let bundle = bundle.write_bytes(text.as_bytes());
@@ -384,16 +387,16 @@ on_each_delegate! {
             assert_ne!(first, text);
             app.end();
             let other = under_another_id(&volume.node, &bundle);
-            for again in [&app, &other, &app] {
-                run(again);
-                Volume::assert_seen_in(again);
+            for container in [&app, &other, &app] {
+                run(container);
+                Volume::assert_mounted_in(container);
                 assert_eq!(config(&bundle), first);
-                again.end();
+                container.end();
             }
         }
     }
 
-    fn a_sandbox_is_created_again_under_the_same_and_another_id(delegate: Delegate) {
+    fn a_sandbox_is_recreated_under_the_same_and_another_id(delegate: Delegate) {
         let volume = Volume::new(Node::new(delegate));
         let (with_arrays, _) = sandbox_with_arrays(&volume);
         for (bundle, seed) in [(with_arrays, 14), (volume.sandbox(), 15)] {
@@ -404,26 +407,26 @@ on_each_delegate! {
             assert_ne!(first, text);
             sandbox.end();
             let other = under_another_id(&volume.node, &bundle);
-            for again in [&sandbox, &other, &sandbox] {
-                run(again);
-                let app = volume.node.run(&volume.app(again).write());
-                Volume::assert_seen_in(&app);
+            for container in [&sandbox, &other, &sandbox] {
+                run(container);
+                let app = volume.node.run(&volume.app(container).write());
+                Volume::assert_mounted_in(&app);
                 assert_eq!(config(&bundle), first);
                 app.end();
-                again.end();
+                container.end();
             }
         }
     }
 
-    fn once_the_volume_is_unstaged_the_original_config_is_back(delegate: Delegate) {
+    fn the_original_config_is_restored_after_unstage(delegate: Delegate) {
         let volume = Volume::new(Node::with(delegate, "unstaged = \"pass\""));
         let node = &volume.node;
         let (sandbox_bundle, _) = sandbox_with_arrays(&volume);
-        let sandbox_text = sandbox_template(&sandbox_bundle, &SANDBOXS_ARRAYS, 16).text();
+        let sandbox_text = sandbox_template(&sandbox_bundle, &SANDBOX_ARRAYS, 16).text();
         let sandbox_bundle = sandbox_bundle.write_bytes(sandbox_text.as_bytes());
         let sandbox = node.run(&sandbox_bundle);
         let mut app_bundle = volume.app(&sandbox);
-        OthersHooks::add_to(&mut app_bundle, node.dir().join("traces"));
+        ForeignHooks::add_to(&mut app_bundle, node.dir().join("traces"));
         let app_text = app_template(&app_bundle, &volume.target, 17).text();
         let app_bundle = app_bundle.write_bytes(app_text.as_bytes());
         let app = node.run(&app_bundle);
@@ -438,7 +441,7 @@ on_each_delegate! {
         assert_eq!(config(&sandbox_bundle), sandbox_text);
         run(&app);
         assert_eq!(config(&app_bundle), app_text);
-        assert_eq!(app.sh("ls /data"), "host\nsub", "the host's directory");
+        assert_eq!(app.sh("ls /data"), "host\nsub", "the app must see the host's directory");
         app.end();
         sandbox.end();
 
@@ -446,11 +449,11 @@ on_each_delegate! {
         node.stage(POD, "pv-1", &volume.device, &[]);
         run(&sandbox);
         run(&app);
-        Volume::assert_seen_in(&app);
+        Volume::assert_mounted_in(&app);
         assert_eq!((config(&sandbox_bundle), config(&app_bundle)), rewritten);
     }
 
-    fn where_there_were_no_hooks_empty_lists_of_them_stay(delegate: Delegate) {
+    fn empty_hook_lists_remain_in_a_restored_config(delegate: Delegate) {
         let volume = Volume::new(Node::with(delegate, "unstaged = \"pass\""));
         let node = &volume.node;
         let sandbox = node.sandbox(POD);
@@ -480,7 +483,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let attached = node.handler().state_dir().join("attach/7");
         let forged = node.app_bundle(&sandbox).bind(&attached, "/data", &[]).write();
-        // A bundle's copy is another bundle, of which there is no record.
+        // A copy of a bundle is another bundle, for which no record exists.
         let rewritten = volume.app(&sandbox).write();
         node.run(&rewritten).end();
         let copy = volume.app(&sandbox).write_bytes(&rewritten.config_bytes());
@@ -488,22 +491,22 @@ on_each_delegate! {
             "destination": "/.crust", "type": "tmpfs", "source": "runcrust", "options": ["nosuid"],
         }));
         let marked = marked.write();
-        for (bundle, named) in [(forged, "attach"), (copy, "attach"), (marked, "/.crust")] {
+        for (bundle, named_source) in [(forged, "attach"), (copy, "attach"), (marked, "/.crust")] {
             let (before, records) = (identity(&bundle.config_path()), node.records());
             let container = node.container(&bundle);
             let failed = container.create().failure();
             let message = container.last_log_error().unwrap_or_else(|| panic!("{failed}"));
-            assert!(message.contains(named) && message.contains("the record of that create is missing"), "{message}");
+            assert!(message.contains(named_source) && message.contains("the record of that create is missing"), "{message}");
             assert!(message.contains("hint: ") && !message.contains('\n'), "{message}");
             assert_eq!(identity(&bundle.config_path()), before, "{message}");
             assert_eq!(node.records(), records, "{message}");
-            assert_eq!(container.state(), None, "the delegate was never asked");
+            assert_eq!(container.state(), None, "the delegate was called");
         }
     }
 }
 
 #[test]
-fn what_runc_ignores_behind_the_config_is_kept() {
+fn trailing_data_that_runc_ignores_is_kept() {
     let volume = Volume::new(Node::new(Delegate::Runc));
     let sandbox = volume.node.sandbox(POD);
     let bundle = volume.app(&sandbox);
@@ -511,6 +514,6 @@ fn what_runc_ignores_behind_the_config_is_kept() {
         app_template(&bundle, &volume.target, 19).followed_by("\n} garbage {\"mounts\":[]");
     let bundle = bundle.write_bytes(template.text().as_bytes());
     let app = volume.node.run(&bundle);
-    Volume::assert_seen_in(&app);
-    assert_apps_changes(&volume, &bundle, &template.changes(&config(&bundle)));
+    Volume::assert_mounted_in(&app);
+    assert_app_changes(&volume, &bundle, &template.changes(&config(&bundle)));
 }

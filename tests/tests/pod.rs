@@ -1,4 +1,4 @@
-//! A pod with a deferred volume, by the runtime's command line.
+//! A pod with a deferred volume, run through the runtime's command line.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -30,7 +30,7 @@ on_each_delegate! {
         fsck_ext4(volume.device.path());
         assert_eq!(with_mounted(volume.device.path(), |root| fs::read(root.join("file")).unwrap()), b"hello\n");
         volume.unstage_all();
-        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(&volume.target).unwrap().count(), 0, "files are left on the host");
     }
 
     fn an_app_restarted_in_the_pod_keeps_its_volume(delegate: Delegate) {
@@ -53,7 +53,7 @@ on_each_delegate! {
         let read = ["/bin/dd", "if=/raw", "of=/dev/null", "count=1"];
         let refused = app.exec(&read).failure();
         assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
-        // The same read works out of its control group.
+        // The same read works outside the container's control group.
         let _ = Run::of(Command::new("dd").arg(format!("if={}", volume.device.path().display())).args(["of=/dev/null", "count=1"])).success();
         assert_eq!(app.sh("ls -d /dev/crust* /.crust 2>/dev/null | wc -l"), "0");
         let config = fs::read_to_string(app.bundle().join("config.json")).unwrap();
@@ -62,7 +62,7 @@ on_each_delegate! {
         assert_eq!(config["linux"]["resources"], bundle.spec()["linux"]["resources"]);
     }
 
-    fn the_sandbox_alone_has_the_tmpfs_and_nobody_has_the_device(delegate: Delegate) {
+    fn only_the_sandbox_has_the_tmpfs_and_none_the_device(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let digest = volume.entry().file_name().unwrap().to_str().unwrap().to_owned();
         let app = volume.app(&sandbox);
@@ -75,10 +75,10 @@ on_each_delegate! {
         let mounted = sandbox.sh("grep /.crust /proc/self/mountinfo");
         assert!(mounted.lines().next().unwrap().contains(" tmpfs "), "{mounted}");
         assert!(mounted.contains(&format!("/.crust/{digest} ")), "{mounted}");
-        assert!(!mounted.contains("shared:"), "nothing propagates out: {mounted}");
+        assert!(!mounted.contains("shared:"), "a mount propagates to the host: {mounted}");
     }
 
-    fn mounts_above_and_below_the_volume_come_out_in_order(delegate: Delegate) {
+    fn mounts_above_and_below_the_volume_keep_their_order(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let above = volume.dir().subdir("above");
         let below = volume.dir().subdir("below");
@@ -100,9 +100,9 @@ on_each_delegate! {
         let kinds = app.sh("for d in /a /a/volume /a/volume/inner /a/volume/tmp; do stat -c %d $d; done");
         let devices: Vec<&str> = kinds.lines().collect();
         assert_eq!(devices.len(), 4);
-        assert_eq!(devices[0], devices[2], "both binds are of the host's directory");
+        assert_eq!(devices[0], devices[2], "both binds must be of the host's directory");
         assert!(devices[1] != devices[0] && devices[3] != devices[1], "{kinds}");
-        assert!(!above.join("volume/mark").exists(), "the volume's file isn't on the host");
+        assert!(!above.join("volume/mark").exists(), "the volume's file is on the host");
         let _ = app.exec(&["/bin/touch", "/a/volume/inner/x"]).failure();
     }
 
@@ -132,7 +132,7 @@ on_each_delegate! {
         assert!(superblock.rsplit(' ').next().unwrap().starts_with("ro"), "{superblock}");
         let superblock = app.sh("grep ' /ro ' /proc/self/mountinfo");
         assert!(superblock.rsplit(' ').next().unwrap().starts_with("rw"), "{superblock}");
-        assert_eq!(app.sh("stat -c %g /sealed"), "0", "no fsGroup on a read-only volume");
+        assert_eq!(app.sh("stat -c %g /sealed"), "0", "fsGroup was applied to a read-only volume");
     }
 
     fn a_subpath_is_found_or_created_inside_the_volume_only(delegate: Delegate) {
@@ -151,13 +151,13 @@ on_each_delegate! {
             .bind(volume.target.join("there/deep"), "/deep", &[])
             .bind(volume.target.join("inside"), "/inside", &[])
             .bind(volume.target.join("new/and/deep"), "/new", &[]);
-        // containerd and kubelet make the source's directories on the host.
+        // containerd and kubelet create the directories of the source on the host.
         fs::create_dir_all(volume.target.join("new/and/deep")).unwrap();
         let app = volume.run(&bundle.write());
         assert_eq!(app.sh("cat /deep/mark /inside/mark"), "deepdeep");
         let _ = app.sh("echo new > /new/mark");
         let mode = app.sh("stat -c '%a %g' /new");
-        assert_eq!(mode, "2775 4321", "the volume root's mode and group");
+        assert_eq!(mode, "2775 4321", "the new directory must have the volume root's mode and group");
         assert_eq!(fs::read_dir(volume.target.join("new/and/deep")).unwrap().count(), 0);
 
         for escape in ["outside", "upwards", "there/deep/mark/x"] {
@@ -165,7 +165,7 @@ on_each_delegate! {
             let app = volume.container(&bundle);
             let error = app.expect_refusal();
             assert!(error.contains("volume pv-1") && error.contains(escape), "{error}");
-            assert!(!error.contains("/etc"), "nothing of the host is shown: {error}");
+            assert!(!error.contains("/etc"), "the message shows a path of the host: {error}");
         }
         drop(app);
         end([sandbox]);
@@ -174,23 +174,23 @@ on_each_delegate! {
         assert_eq!(mark, b"new\n");
     }
 
-    fn after_killing_everything_the_pod_can_start_again(delegate: Delegate) {
+    fn a_pod_can_be_restarted_after_all_its_processes_died(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
         let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=1M count=8 2>/dev/null; echo x > /data/file");
         kill(app.pid());
         kill(sandbox.pid());
         volume.device.wait_until_free(WAIT_TIMEOUT);
-        // No hook ran: what is left is known to be of the dead.
-        let again = volume.sandbox();
-        let app_again = volume.app(&again);
-        assert_eq!(app_again.sh("cat /data/file"), "x");
+        // No hook ran, so the records still name the dead processes.
+        let second = volume.sandbox();
+        let second_app = volume.app(&second);
+        assert_eq!(second_app.sh("cat /data/file"), "x");
         let refused = volume.unstage().failure();
-        assert!(refused.stderr.contains(again.id()) || refused.stderr.contains(app_again.id()), "{refused}");
-        kill(app_again.pid());
-        kill(again.pid());
+        assert!(refused.stderr.contains(second.id()) || refused.stderr.contains(second_app.id()), "{refused}");
+        kill(second_app.pid());
+        kill(second.pid());
         let _ = volume.unstage().success();
-        assert!(volume.device.is_free(), "unstage waits for the device");
+        assert!(volume.device.is_free(), "unstage must wait for the device");
         assert!(!volume.entry().exists());
     }
 
@@ -205,11 +205,11 @@ on_each_delegate! {
         let _ = volume.stats().success();
         let _ = volume.unstage().failure();
 
-        // A container that would join the dead sandbox is refused, one of a new sandbox isn't.
+        // A container that joins the dead sandbox would be refused; one of a new sandbox is not.
         let second = volume.sandbox();
         let other = volume.app(&second);
         assert_eq!(other.sh("cat /data/file"), "live");
-        assert_eq!(other.sh("stat -c %g /data/file"), "5", "live data isn't chowned");
+        assert_eq!(other.sh("stat -c %g /data/file"), "5", "fsGroup was applied to a volume in use");
         assert_eq!(other.sh("stat -c %d /data"), app.sh("stat -c %d /data"));
         end([app, other, second]);
         volume.device.wait_until_free(WAIT_TIMEOUT);
@@ -226,7 +226,7 @@ on_each_delegate! {
         assert!(error.starts_with("volume pv-1: sandbox ") && error.contains("has ended"), "{error}");
     }
 
-    fn a_volume_staged_after_the_sandbox_is_mounted_later(delegate: Delegate) {
+    fn a_volume_staged_after_the_sandbox_is_mounted(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let device = node.ext4();
         let sandbox = node.sandbox(POD);
@@ -238,7 +238,7 @@ on_each_delegate! {
         node.unstage_all(&[&target]);
     }
 
-    fn what_is_in_use_says_so_on_disk_and_stops_saying_so(delegate: Delegate) {
+    fn the_record_of_use_exists_while_a_volume_is_in_use(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let entry = volume.entry();
         assert!(!entry.join("runtime-cli").exists());
@@ -265,7 +265,7 @@ on_each_delegate! {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).args(["/no/such/program"]);
         let app = volume.container(&bundle.write());
-        // crun looks for the program at create, runc at start.
+        // crun looks up the program at create, runc at start.
         let created = app.create();
         let failed: Run = if created.status.success() { app.start() } else { created };
         let _ = failed.failure();

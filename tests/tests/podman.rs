@@ -1,5 +1,5 @@
-//! podman with runcrust as its runtime: containers without a sandbox, and somebody else's ways of
-//! calling.
+//! podman with runcrust as its runtime: containers without a sandbox, and another caller than
+//! containerd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ fn volume(source: &Path, options: &str) -> String {
     format!("--volume={}:/data{options}", source.display())
 }
 
-/// The container isn't started, and podman hands on runcrust's reason, which has this word.
+/// Asserts that the container was not started and that podman shows runcrust's message with `word`.
 #[track_caller]
-fn assert_refused(run: &Run, why: &str) {
+fn assert_refused(run: &Run, word: &str) {
     assert!(
         !run.status.success() && !run.stdout.contains("written"),
         "{run}"
     );
-    run.assert_contains(&["volume ", why, "hint: "]);
+    run.assert_contains(&["volume ", word, "hint: "]);
 }
 
-/// Plays a pod of one container, `app`, that has the volume's directory `sub` at `/data`.
+/// Plays a pod with one container, `app`, that mounts the volume's directory `sub` at `/data`.
 fn play(podman: &Podman, dir: &TestDir, name: &str, mut volume: Value) -> Run {
     volume["name"] = "data".into();
     let pod = json!({
@@ -48,7 +48,7 @@ fn play(podman: &Podman, dir: &TestDir, name: &str, mut volume: Value) -> Run {
     podman.run(&["play", "kube", "--network", "none", utf8(&file)])
 }
 
-/// A node with a volume, and podman; in the order in which they go.
+/// A node with a volume, and podman, in the order in which they are dropped.
 struct Scene {
     podman: Podman,
     target: PathBuf,
@@ -57,7 +57,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// With an ext4, staged with these options.
+    /// Creates a scene with an ext4 volume that is staged with these options.
     fn new(delegate: Delegate, options: &[&str]) -> Self {
         Self::of(delegate, Node::ext4, options)
     }
@@ -73,12 +73,12 @@ impl Scene {
         }
     }
 
-    /// podman's containers go, and nothing else is left.
+    /// Removes podman's containers, and asserts that nothing else is left.
     #[track_caller]
     fn end(&self) {
-        for what in [&["pod", "rm"][..], &["rm"]] {
+        for command in [&["pod", "rm"][..], &["rm"]] {
             let all = ["--all", "--force", "--time", "0"];
-            let _ = self.podman.run(&[what, &all].concat()).success();
+            let _ = self.podman.run(&[command, &all].concat()).success();
         }
         self.device.wait_until_free(WAIT_TIMEOUT);
         self.node.unstage_all(&[&self.target]);
@@ -109,17 +109,17 @@ on_each_delegate! {
         node.unstage_all(&[target]);
         let file = with_mounted(device.path(), |root| fs::read(root.join("file")).unwrap());
         assert_eq!(file, b"hello\n");
-        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "files are left on the host");
     }
 
-    fn subpaths_and_read_only_volumes_are_podmans_ordinary_mounts(delegate: Delegate) {
+    fn subpaths_and_read_only_volumes_can_be_mounted(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| {
             fs::create_dir(root.join("sub")).unwrap();
             fs::write(root.join("sub/mark"), "sub").unwrap();
         });
         let staged = StagedVolume::of(node, device, &[]);
-        // podman wants a source to exist, as kubelet makes it.
+        // podman requires that a source exists; kubelet creates it the same way.
         fs::create_dir(staged.target.join("sub")).unwrap();
         let podman = podman(&staged);
         let _ = podman.start("one", &[&volume(&staged.target.join("sub"), ":ro")], 0).success();
@@ -140,7 +140,7 @@ on_each_delegate! {
         let _ = node.try_stage(target, device.path(), &[]).success();
         let _ = podman.start("one", &["--volume=named:/data"], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
-        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "files are left on the host");
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]).success();
         device.wait_until_free(WAIT_TIMEOUT);
         node.unstage_all(&[target]);
@@ -155,16 +155,16 @@ on_each_delegate! {
         let _ = podman.start("one", &flags, first).success();
         let owners = podman.sh("one", "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data /data/file");
         assert_eq!(owners, "0:0\n5:6");
-        // A namespace that is there already.
+        // A namespace that exists already.
         let _ = podman.start("two", &["--userns=container:one", &volume(target, "")], first).success();
         assert_eq!(podman.sh("two", "stat -c %u:%g /data /data/file"), owners);
         assert_eq!(podman.sh("two", "readlink /proc/self/ns/user"), podman.sh("one", "readlink /proc/self/ns/user"));
-        // Before the one whose namespace it is in.
+        // It must be removed before the container that owns the namespace.
         let _ = podman.run(&["rm", "--force", "--time", "0", "two"]).success();
         scene.end();
     }
 
-    fn a_failed_start_is_told_in_runcrusts_words(delegate: Delegate) {
+    fn a_failed_start_shows_runcrusts_message(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, podman, .. } = &scene;
         fs::write(node.entry(target).join("mountInfo.json"), "{").unwrap();
@@ -173,7 +173,7 @@ on_each_delegate! {
         assert!(failed.stderr.contains(utf8(&node.entry(target))), "{failed}");
     }
 
-    fn a_container_without_staged_volumes_is_podmans_own(delegate: Delegate) {
+    fn a_container_without_staged_volumes_runs_as_usual(delegate: Delegate) {
         let node = Node::new(delegate);
         let podman = podman(&node);
         let ordinary = node.dir().subdir("ordinary");
@@ -185,7 +185,7 @@ on_each_delegate! {
         assert_eq!(node.records(), Vec::<std::path::PathBuf>::new());
     }
 
-    /// podman says of no container which pod it is in: it is the target path's pod to the volume.
+    /// podman does not pass the pod of a container, so the pod is taken from the target path.
     fn a_pods_containers_share_a_volume(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
         let Scene { node, device, target, podman } = &scene;
@@ -197,8 +197,8 @@ on_each_delegate! {
         let _ = podman.sh("one", "echo hello > /data/file");
         assert_eq!(podman.sh("two", "cat /data/file"), "hello");
         for namespace in ["ipc", "uts"] {
-            let look = format!("readlink /proc/self/ns/{namespace}");
-            assert_eq!(podman.sh("one", &look), podman.sh("two", &look));
+            let link = format!("readlink /proc/self/ns/{namespace}");
+            assert_eq!(podman.sh("one", &link), podman.sh("two", &link));
         }
         assert_eq!(podman.sh("one", "stat -c %d /data"), podman.sh("two", "stat -c %d /data"));
         let _ = podman.run(&["pod", "stop", "--time", "0", "pod"]).success();
@@ -210,7 +210,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    fn what_runs_in_the_foreground_ends_with_its_own_exit_code(delegate: Delegate) {
+    fn a_foreground_container_returns_its_exit_code(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { target, podman, .. } = &scene;
         let run = podman.run_foreground(&[&volume(target, "")], "echo x > /data/file; cat /data/file; echo err >&2; exit 7");
@@ -220,7 +220,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    fn exec_stats_logs_and_kill_are_podmans_own(delegate: Delegate) {
+    fn exec_stats_and_kill_work_as_usual(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, podman, .. } = &scene;
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
@@ -248,27 +248,27 @@ on_each_delegate! {
         scene.end();
     }
 
-    fn a_container_outlives_its_conmon_and_is_then_forgotten(delegate: Delegate) {
+    fn a_container_outlives_its_conmon(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, device, target, podman } = &scene;
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
         let _ = podman.sh("one", "echo x > /data/file");
-        let pid = |what| podman.inspect("one", &format!("{{{{.State.{what}}}}}")).parse().unwrap();
-        let (conmon, own): (i32, i32) = (pid("ConmonPid"), pid("Pid"));
+        let pid = |field| podman.inspect("one", &format!("{{{{.State.{field}}}}}")).parse().unwrap();
+        let (conmon, init): (i32, i32) = (pid("ConmonPid"), pid("Pid"));
         process::kill_and_wait(conmon);
-        assert!(process::is_alive(own));
+        assert!(process::is_alive(init));
         let _ = node.stats(target).success();
         let _ = node.unstage(target).failure();
-        process::kill_and_wait(own);
+        process::kill_and_wait(init);
         device.wait_until_free(WAIT_TIMEOUT);
-        // Nobody told podman how it ended.
+        // podman does not learn how the container ended, so this may fail.
         let _ = podman.run(&["rm", "--force", "--time", "0", "one"]);
         let _ = podman.start("two", &[&volume(target, "")], 0).success();
         assert_eq!(podman.sh("two", "cat /data/file"), "x");
         scene.end();
     }
 
-    fn a_killed_container_starts_again(delegate: Delegate) {
+    fn a_killed_container_can_be_restarted(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, podman, .. } = &scene;
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
@@ -281,8 +281,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// A pod's manifest, whose hostPath is what a CSI volume's directory is to kubelet.
-    fn play_kube_mounts_what_is_staged_for_a_host_path(delegate: Delegate) {
+    /// The hostPath in the manifest stands for the directory of a CSI volume under kubelet.
+    fn play_kube_mounts_a_staged_host_path(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "4242"]);
         let Scene { node, target, podman, .. } = &scene;
         podman.import_image();
@@ -303,11 +303,12 @@ on_each_delegate! {
         let _ = podman.sh("played-one", "echo hello > /data/file");
         assert_eq!(podman.sh("played-two", "cat /data/file; stat -c %g /data"), "hello\n4242");
         let _ = podman.run(&["play", "kube", "--down", utf8(&file)]).success();
-        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "files are left on the host");
         scene.end();
     }
 
-    /// podman mounts the directory on the volume's own before it hands that on, and `:O` an overlay of it.
+    /// podman mounts the directory on the named volume's own before it passes that on; with `:O` it
+    /// mounts an overlay.
     fn a_named_volume_over_a_staged_directory_works_or_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
@@ -325,15 +326,15 @@ on_each_delegate! {
         ] {
             let run = podman.run_foreground(&[&format!("--volume={volume}")], StagedPair::PROBE_SCRIPT);
             match expected {
-                Ok(seen) => assert_eq!(run.success().stdout, seen, "{volume}"),
-                Err(why) => assert_refused(&run, why),
+                Ok(output) => assert_eq!(run.success().stdout, output, "{volume}"),
+                Err(word) => assert_refused(&run, word),
             }
             scene.assert_nothing_on_the_host();
         }
         scene.end();
     }
 
-    /// podman binds it, by its descriptor, in a directory of its own.
+    /// podman binds the subpath in a directory of its own, by a file descriptor.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn a_subpath_of_a_named_volume_works_or_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
@@ -343,19 +344,19 @@ on_each_delegate! {
             let mount = format!("--mount=type=volume,source={name},destination=/data,subpath=sub");
             podman.run_foreground(&[&mount], StagedPair::PROBE_SCRIPT)
         };
-        let served = run("csi", &scene.csi).success();
-        assert_eq!(served.stdout, "sub\nwritten\n", "{served}");
+        let mounted = run("csi", &scene.csi).success();
+        assert_eq!(mounted.stdout, "sub\nwritten\n", "{mounted}");
         assert_refused(&run("plain", &scene.plain), "match_roots");
         scene.end();
     }
 
-    /// The same, of a manifest's.
+    /// The same for a subpath in a manifest.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
-    fn play_kube_mounts_a_subpath_of_what_is_staged_or_fails(delegate: Delegate) {
+    fn play_kube_mounts_a_subpath_of_a_staged_volume_or_fails(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
         podman.import_image();
-        for (name, source, is_served) in [("csi", &scene.csi, true), ("plain", &scene.plain, false)] {
+        for (name, source, is_mounted) in [("csi", &scene.csi, true), ("plain", &scene.plain, false)] {
             podman.create_bind_volume(name, source);
             for (kind, volume) in [
                 ("path", json!({"hostPath": {"path": source, "type": "Directory"}})),
@@ -363,7 +364,7 @@ on_each_delegate! {
             ] {
                 let pod = format!("{name}-{kind}");
                 let played = play(&podman, scene.node.dir(), &pod, volume);
-                if is_served {
+                if is_mounted {
                     let _ = played.success();
                     assert_eq!(podman.sh(&format!("{pod}-app"), StagedPair::PROBE_SCRIPT), "sub\nwritten");
                 } else {
@@ -376,7 +377,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// The workload would write to the node's disk, or to a layer of the engine's.
+    /// The workload would write to the node's disk or to a layer of the engine.
     fn an_overlay_of_a_volume_is_refused(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { target, podman, .. } = &scene;
@@ -385,8 +386,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// It enters one that runs, and of one that doesn't it takes the binds' sources on the host.
-    fn podman_cp_reaches_the_volume_of_a_container_that_runs(delegate: Delegate) {
+    /// podman enters a running container; for a stopped one it uses the sources of the binds on the host.
+    fn podman_cp_reaches_the_volume_of_a_running_container(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, podman, .. } = &scene;
         let _ = podman.start("one", &[&volume(target, "")], 0).success();
@@ -397,11 +398,11 @@ on_each_delegate! {
         let back = node.dir().join("back");
         let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).success();
         assert_eq!(fs::read_to_string(&back).unwrap(), "copied\n");
-        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "nothing stands on the host");
+        assert_eq!(fs::read_dir(target).unwrap().count(), 0, "files are left on the host");
         let _ = podman.run(&["stop", "--time", "0", "one"]).success();
         let _ = podman.run(&["cp", "one:/data/out", utf8(&back)]).failure();
         let _ = podman.run(&["cp", utf8(&file), "one:/data/in"]).success();
-        assert!(target.join("in").exists(), "podman's own doing");
+        assert!(target.join("in").exists(), "podman writes to the host's directory");
         let _ = podman.run(&["start", "one"]).success();
         assert_eq!(podman.sh("one", "ls /data"), "lost+found\nout");
         let stats = node.stats(target).success();

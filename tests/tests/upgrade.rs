@@ -1,6 +1,6 @@
-//! The programs are replaced by those of another version while pods run, and by the first ones again.
-//! `make upgrade-test FROM=<revision>` runs this with that revision's programs as the old ones; else
-//! they are the same, and it is the replacement that is tested.
+//! The programs are replaced by those of another version while pods run, and restored afterwards.
+//! `make upgrade-test FROM=<revision>` runs this suite with the programs of that revision as the old
+//! ones. Otherwise both versions are the same, and only the replacement is tested.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -18,7 +18,7 @@ use runcrust_tests::{
 };
 use serde_json::{Value, json};
 
-/// What runs a pod's sandbox and its first app, its second app, and its third app and its end.
+/// The versions for a pod's sandbox and first app, for its second app, and for its third app and end.
 type Versions = [Version; 3];
 
 const UPGRADE: Versions = [Old, New, New];
@@ -32,7 +32,7 @@ fn assert_nothing_left(node: &Node, device: &LoopDevice, target: &Path) {
     assert_eq!(fs::read_dir(target).unwrap().count(), 0);
 }
 
-/// By the runtime's command line.
+/// Runs a pod through the runtime's command line.
 fn pod(delegate: Delegate, versions: Versions) {
     let volume = StagedVolume::on(
         Node::installed(delegate, versions[0], ""),
@@ -51,11 +51,11 @@ fn pod(delegate: Delegate, versions: Versions) {
         }
         let _ = volume.stats().success();
         let _ = volume.unstage().failure();
-        // The same content staged again, as kubelet's restart does.
+        // kubelet stages the same content a second time when it restarts.
         let _ = volume
             .node
             .stage(POD, "pv-1", &volume.device, &["--fs-group", "2000"]);
-        // Its bundle was rewritten by the other one.
+        // The other version rewrote this bundle.
         restarted.end();
         let _ = restarted.create().success();
         let _ = restarted.start().success();
@@ -66,7 +66,7 @@ fn pod(delegate: Delegate, versions: Versions) {
         assert_eq!(
             restarted.sh("stat -c %g /data/file"),
             "7",
-            "fsGroup was applied once"
+            "fsGroup was applied twice"
         );
         apps.push(app);
     }
@@ -75,7 +75,7 @@ fn pod(delegate: Delegate, versions: Versions) {
     assert_nothing_left(&volume, &volume.device, &volume.target);
 }
 
-/// Through the CRI: its shims call whatever stands under the handler's name.
+/// Runs a pod through the CRI. The shims call the program at the handler's path.
 fn cri(delegate: Delegate, versions: Versions) {
     let node = Node::installed(delegate, versions[0], "");
     let device = node.ext4();
@@ -91,27 +91,27 @@ fn cri(delegate: Delegate, versions: Versions) {
         assert_eq!(cri.sh(&stays, "cat /data/file"), "hello", "{version:?}");
         let _ = node.stats(&target).success();
         cri.stop(&last).unwrap();
-        let again = pod.start(&pod.with("restarted", &target).attempt(attempt));
+        let next = pod.start(&pod.with("restarted", &target).attempt(attempt));
         cri.remove(&last).unwrap();
         assert_eq!(
-            cri.sh(&again, "cat /data/file; stat -c %g /data/file"),
+            cri.sh(&next, "cat /data/file; stat -c %g /data/file"),
             "hello\n7"
         );
-        last = again;
+        last = next;
     }
     containerd.restart();
     cri.stop(&stays).unwrap();
     cri.remove(&stays).unwrap();
     pod.end_and_unstage(&node, &[&target]);
     assert!(device.is_free());
-    // And the next pod.
+    // The next pod uses the volume.
     let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
     let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
     assert_eq!(cri.sh(&pod.app("one", &target), "cat /data/file"), "hello");
     pod.end_and_unstage(&node, &[&target]);
 }
 
-/// `crust_ops` of whichever version, over one node's volumes.
+/// `crust_ops` of a given version for the volumes of a node.
 struct Daemon<'a> {
     node: &'a Node,
     ops: Ops,
@@ -137,7 +137,7 @@ impl<'a> Daemon<'a> {
     }
 }
 
-/// One version of it counts, grows and unstages what the other one's has staged.
+/// One version of `crust_ops` reports, expands and unstages a volume that the other one staged.
 fn ops(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
     let daemon = Daemon::new(&node, from);
@@ -150,13 +150,13 @@ fn ops(delegate: Delegate, from: Version, to: Version) {
     assert_eq!(
         daemon.size(&target),
         before,
-        "the first daemon, the second runtime"
+        "the old daemon must work with the new runtime"
     );
     let app = node.app(&sandbox, &target, "/data");
     daemon.replace(to);
     assert_eq!(daemon.size(&target), before);
-    let again = daemon.ops.stage(stage_request(&target, &device));
-    again.expect("the same again");
+    let repeated = daemon.ops.stage(stage_request(&target, &device));
+    repeated.expect("a repeated stage request");
     device.set_size(512 << 20);
     assert_eq!(daemon.ops.expand(&target, 0, 0).unwrap(), 512 << 20);
     assert!(daemon.size(&target) > before);
@@ -168,8 +168,8 @@ fn ops(delegate: Delegate, from: Version, to: Version) {
     assert!(device.is_free() && !node.entry(&target).exists());
 }
 
-/// A growth that one version's `crust_ops` has noted is carried out by the other's runtime.
-fn noted_growth(delegate: Delegate, from: Version, to: Version) {
+/// The runtime of one version carries out an expansion that `crust_ops` of the other one recorded.
+fn recorded_expansion(delegate: Delegate, from: Version, to: Version) {
     let node = Node::installed(delegate, from, "");
     let daemon = Daemon::new(&node, from);
     let device = LoopDevice::formatted(node.dir(), "xfs", 320);
@@ -182,7 +182,7 @@ fn noted_growth(delegate: Delegate, from: Version, to: Version) {
     let app = node.app(&sandbox, &target, "/data");
     assert!(
         daemon.size(&target) > 400 << 20,
-        "it has grown before it was mounted"
+        "the file system must be expanded before it is mounted"
     );
     end([app, sandbox]);
     node.assert_released();
@@ -202,15 +202,15 @@ on_each_delegate! {
         pod(delegate, DOWNGRADE);
     }
 
-    fn a_pod_of_containerds_is_upgraded(delegate: Delegate) {
+    fn a_containerd_pod_is_upgraded(delegate: Delegate) {
         cri(delegate, UPGRADE);
     }
 
-    fn a_pod_of_containerds_is_upgraded_and_back(delegate: Delegate) {
+    fn a_containerd_pod_is_upgraded_and_back(delegate: Delegate) {
         cri(delegate, UPGRADE_AND_BACK);
     }
 
-    fn a_pod_of_containerds_is_downgraded(delegate: Delegate) {
+    fn a_containerd_pod_is_downgraded(delegate: Delegate) {
         cri(delegate, DOWNGRADE);
     }
 
@@ -222,16 +222,16 @@ on_each_delegate! {
         ops(delegate, New, Old);
     }
 
-    fn growth_noted_by_crust_ops_is_done_after_an_upgrade(delegate: Delegate) {
-        noted_growth(delegate, Old, New);
+    fn expansion_recorded_by_crust_ops_is_done_after_upgrade(delegate: Delegate) {
+        recorded_expansion(delegate, Old, New);
     }
 
-    fn growth_noted_by_crust_ops_is_done_after_a_downgrade(delegate: Delegate) {
-        noted_growth(delegate, New, Old);
+    fn expansion_recorded_by_crust_ops_is_done_after_downgrade(delegate: Delegate) {
+        recorded_expansion(delegate, New, Old);
     }
 
-    /// It has its file no more, and goes on.
-    fn a_create_that_runs_meanwhile_works(delegate: Delegate) {
+    /// The program's file is replaced while the program runs.
+    fn a_create_in_progress_survives_an_upgrade(delegate: Delegate) {
         let volume = StagedVolume::on(Node::installed(delegate, New, ""), &[]);
         let sandbox = volume.sandbox();
         let app = volume.container(&volume.app_bundle(&sandbox).write());
@@ -250,7 +250,7 @@ on_each_delegate! {
         assert_nothing_left(&volume, &volume.device, &volume.target);
     }
 
-    /// The crust directory's, and the runtime's own.
+    /// Covers the records in the crust directory and those in the state directory.
     fn records_of_a_later_version_with_more_fields_are_read(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
@@ -258,19 +258,19 @@ on_each_delegate! {
         let records = || {
             let mut records = volume.records();
             records.retain(|record| record.extension().is_some_and(|it| it == "json"));
-            assert_eq!(records.len(), 7, "mountInfo, target, users, owner, sandbox, two bundles: {records:?}");
+            assert_eq!(records.len(), 7, "expected mountInfo, target, users, owner, sandbox, two bundles: {records:?}");
             records.into_iter().map(|record| volume.dir().join(record))
         };
-        let say_more = |value: &mut Value| match value {
+        let add_field = |value: &mut Value| match value {
             Value::Object(object) => drop(object.insert("ofALaterVersion".to_owned(), json!({"a": [1]}))),
             other => panic!("{other}"),
         };
         for file in records() {
-            change(&file, |record| {
-                say_more(record);
+            edit_record(&file, |record| {
+                add_field(record);
                 for list in ["users", "sources"] {
                     let elements = record.get_mut(list).and_then(Value::as_array_mut);
-                    elements.into_iter().flatten().for_each(say_more);
+                    elements.into_iter().flatten().for_each(add_field);
                 }
             });
         }
@@ -284,24 +284,24 @@ on_each_delegate! {
         assert_nothing_left(&volume, &volume.device, &volume.target);
     }
 
-    fn records_of_an_unknown_form_are_told_by_file_and_version(delegate: Delegate) {
+    fn a_record_of_an_unknown_version_is_named_in_the_error(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
         app.end();
         let state = volume.handler().state_dir();
-        let mut of_bundle = fs::read_dir(state.join("bundles")).unwrap().map(|file| file.unwrap().path());
-        let of_bundle = of_bundle.find(|file| fs::read_to_string(file).unwrap().contains(bundle.id())).unwrap();
+        let mut bundle_records = fs::read_dir(state.join("bundles")).unwrap().map(|file| file.unwrap().path());
+        let bundle_record = bundle_records.find(|file| fs::read_to_string(file).unwrap().contains(bundle.id())).unwrap();
         fs::remove_file(bundle.path().join("init.pid")).unwrap();
         let new = || volume.app_bundle(&sandbox).write();
         for (file, bundle) in [
             (volume.entry().join("mountInfo.json"), new()),
             (volume.entry().join("runcrust.json"), new()),
             (state.join(format!("sandboxes/{}.json", sandbox.id())), new()),
-            (of_bundle, bundle),
+            (bundle_record, bundle),
         ] {
             let good = fs::read(&file).unwrap();
-            change(&file, |record| record["version"] = json!(2));
+            edit_record(&file, |record| record["version"] = json!(2));
             let refused = refusal::create_refused(&volume, &bundle);
             let _ = refused.containing(&[file.to_str().unwrap(), "version", "2"]).message();
             fs::write(&file, good).unwrap();
@@ -313,8 +313,8 @@ on_each_delegate! {
     }
 }
 
-fn change(file: &Path, change: impl FnOnce(&mut Value)) {
+fn edit_record(file: &Path, edit: impl FnOnce(&mut Value)) {
     let mut record = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
-    change(&mut record);
+    edit(&mut record);
     fs::write(file, record.to_string()).unwrap();
 }

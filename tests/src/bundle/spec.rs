@@ -1,4 +1,4 @@
-//! `config.json` as containerd 1.6.20 writes it. The test `harness::bundles_look_like_containerds` compares it with the
+//! `config.json` as containerd 1.6.20 writes it. The test `harness::the_harness_bundles_match_containerds` compares it with the
 //! original.
 
 mod capabilities;
