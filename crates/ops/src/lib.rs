@@ -37,7 +37,7 @@ static DAEMON: Daemon = Daemon {
     method_prefix: "crust.",
     quiet_methods: &["RuntimeGetVolumeStats"],
     streaming_methods: &[],
-    descriptors: crust_proto::DESCRIPTORS,
+    descriptors: crust_proto::FILE_DESCRIPTOR_SET,
     busy_hint: "try again later, or raise max_calls",
     sockets: KnownSockets {
         names: &["crust_ops", "crust"],

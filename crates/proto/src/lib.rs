@@ -1,12 +1,11 @@
-//! The gRPC interfaces: [`v1`] for CSI node plugins, [`runtime`] for kubelet, [`csi`], which such
-//! plugins serve, and [`crustlet`], a node agent's own. What they mean stands in the .proto files, by which
-//! clients in other languages are made too. [`cri`] and [`registration`] are the parts of Kubernetes' own
-//! that such an agent needs.
+//! The gRPC interfaces of runcrust, generated from the .proto files, which document them. [`v1`] is for CSI node
+//! plugins, [`runtime`] for kubelet. [`csi`] is the interface of CSI plugins, and [`crustlet`] that of the node agent.
+//! [`cri`] and [`registration`] have the parts of Kubernetes' interfaces that the node agent needs.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
-/// `crust.v1`: deferring a volume's mount to the container runtime (KEP-2857).
+/// The package `crust.v1`: deferring a volume's mount to the container runtime (KEP-2857).
 #[allow(
     missing_docs,
     clippy::pedantic,
@@ -16,9 +15,9 @@ pub mod v1 {
     tonic::include_proto!("crust.v1");
 }
 
-/// `crust.runtime`: storage management by a runtime handler (KEP-2857's earlier draft).
+/// Storage management by a runtime handler (KEP-2857's earlier draft).
 pub mod runtime {
-    /// `crust.runtime.v1alpha1`.
+    /// The package `crust.runtime.v1alpha1`.
     #[allow(
         missing_docs,
         clippy::pedantic,
@@ -31,7 +30,7 @@ pub mod runtime {
 
 /// The Container Storage Interface.
 pub mod csi {
-    /// `csi.v1`, with what KEP-2857 and its earlier draft add.
+    /// The package `csi.v1`, with the additions of KEP-2857 and its earlier draft.
     #[allow(
         missing_docs,
         clippy::pedantic,
@@ -42,12 +41,12 @@ pub mod csi {
     }
 
     /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.bin"));
+    pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.bin"));
 }
 
-/// A node agent's own interface.
+/// The interface of the node agent crustlet.
 pub mod crustlet {
-    /// `crustlet.v1`.
+    /// The package `crustlet.v1`.
     #[allow(
         missing_docs,
         clippy::pedantic,
@@ -58,12 +57,13 @@ pub mod crustlet {
     }
 
     /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
-    pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/crustlet.bin"));
+    pub const FILE_DESCRIPTOR_SET: &[u8] =
+        include_bytes!(concat!(env!("OUT_DIR"), "/crustlet.bin"));
 }
 
-/// Kubernetes' Container Runtime Interface: the client's side.
+/// The Container Runtime Interface of Kubernetes. Only the client is generated.
 pub mod cri {
-    /// `runtime.v1`.
+    /// The package `runtime.v1`.
     #[allow(
         missing_docs,
         clippy::pedantic,
@@ -74,9 +74,9 @@ pub mod cri {
     }
 }
 
-/// Kubernetes' plugin registration: kubelet is the client, a driver serves.
+/// The plugin registration of Kubernetes. kubelet is the client, and a CSI driver serves it.
 pub mod registration {
-    /// `pluginregistration`.
+    /// The package `pluginregistration`.
     #[allow(
         missing_docs,
         clippy::pedantic,
@@ -87,9 +87,9 @@ pub mod registration {
     }
 }
 
-/// The files of [`v1`] and [`runtime`] as a serialised `google.protobuf.FileDescriptorSet`, for server
+/// The .proto files of [`v1`] and [`runtime`] as a serialised `google.protobuf.FileDescriptorSet`, for server
 /// reflection.
-pub const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/crust.bin"));
+pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/crust.bin"));
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! What clients were generated from must stay as it is.
+//! Tests that the interfaces stay compatible with existing clients.
 
 use prost::Message;
 use prost_types::{DescriptorProto, FileDescriptorProto, FileDescriptorSet};
@@ -12,9 +12,9 @@ use crate::csi::v1::{
 
 fn files() -> Vec<FileDescriptorProto> {
     let sets = [
-        crate::DESCRIPTORS,
-        crate::csi::DESCRIPTORS,
-        crate::crustlet::DESCRIPTORS,
+        crate::FILE_DESCRIPTOR_SET,
+        crate::csi::FILE_DESCRIPTOR_SET,
+        crate::crustlet::FILE_DESCRIPTOR_SET,
     ];
     let sets = sets.map(|set| FileDescriptorSet::decode(set).unwrap());
     let files = sets.into_iter().flat_map(|set| set.file);
@@ -23,7 +23,7 @@ fn files() -> Vec<FileDescriptorProto> {
         .collect()
 }
 
-/// `Message.field = number` and `Message.Enum.VALUE = number`, in their order.
+/// Adds the lines `Message.field = number` and `Message.Enum.VALUE = number` of a message, in the order of the file.
 fn numbers(prefix: &str, message: &DescriptorProto, lines: &mut Vec<String>) {
     let name = format!("{prefix}{}", message.name());
     for field in &message.field {
@@ -64,10 +64,10 @@ fn names_and_numbers_stay_as_they_are() {
     assert_eq!(text, include_str!("../api.txt"), "only add to it");
 }
 
-/// What isn't CSI's own stays out of the way of CSI's next numbers: 1.13 took two of KEP-2857's.
+/// Numbers of additions to CSI must not collide with CSI's next numbers. CSI 1.13 took two of KEP-2857's.
 #[test]
-fn what_csi_does_not_own_is_numbered_from_101_on() {
-    // Tags of the wire format: the field's number, then how its value is encoded.
+fn additions_to_csi_are_numbered_from_101_on() {
+    // The encoded field 111 with the value true: the tag (two bytes) and the value.
     const BOOL_111: [u8; 3] = [0xf8, 0x06, 1];
     let deferred = [
         NodePublishVolumeRequest {
@@ -116,10 +116,10 @@ fn what_csi_does_not_own_is_numbered_from_101_on() {
     for (number, capability) in capabilities {
         assert_eq!(NodeRpc::try_from(number), Ok(capability), "{number}");
     }
-    assert!(NodeRpc::try_from(9).is_err(), "9 is CSI's to give");
+    assert!(NodeRpc::try_from(9).is_err(), "CSI assigns 9");
 }
 
-/// A caller with the KEP's numbers asks for nothing that is understood by mistake.
+/// Requests with the numbers of the KEP must not be misunderstood.
 #[test]
 fn the_keps_own_numbers_defer_nothing() {
     let publish = NodePublishVolumeRequest::decode(&[9 << 3, 1][..]).unwrap();
@@ -135,14 +135,14 @@ fn the_keps_own_numbers_defer_nothing() {
     assert_eq!(deferred, [false; 4]);
 }
 
-/// Each message, field, value and method says what it means.
+/// Each message, field, enum value and method must have a comment.
 #[test]
 fn everything_is_documented() {
     for file in files() {
         let info = file.source_code_info.as_ref().expect("comments");
         for location in &info.location {
-            // Of descriptor.proto: messages 4, enums 5, services 6; in a message fields 2, nested 3, enums 4
-            // and their values 2; in a service methods 2.
+            // Field numbers in descriptor.proto: messages 4, enums 5, services 6; in a message fields 2, nested 3,
+            // enums 4 and their values 2; in a service methods 2.
             let is_element = match location.path.as_slice() {
                 [4..=6, _] | [5 | 6, _, 2, _] => true,
                 [4, _, rest @ ..] => is_in_message(rest),

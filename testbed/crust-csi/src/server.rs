@@ -37,7 +37,7 @@ static DAEMON: Daemon = Daemon {
         "ControllerListVolumeHealth",
     ],
     streaming_methods: &[],
-    descriptors: crust_proto::csi::DESCRIPTORS,
+    descriptors: crust_proto::csi::FILE_DESCRIPTOR_SET,
     busy_hint: "try again later, or raise --max-calls",
     sockets: KnownSockets {
         names: &[],

@@ -34,7 +34,7 @@ static DAEMON: Daemon = Daemon {
     method_prefix: "crustlet.",
     quiet_methods: &["List", "Events"],
     streaming_methods: &["Events", "Logs"],
-    descriptors: crust_proto::crustlet::DESCRIPTORS,
+    descriptors: crust_proto::crustlet::FILE_DESCRIPTOR_SET,
     busy_hint: "try again later",
     sockets: KnownSockets {
         names: &[],

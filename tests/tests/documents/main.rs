@@ -92,7 +92,7 @@ fn the_go_example_uses_names_of_the_protocol() {
     let text = document("docs/csi-drivers.md");
     let (_, example) = text.split_once("```go\n").unwrap();
     let (example, _) = example.split_once("```").unwrap();
-    let pool = DescriptorPool::decode(crust_proto::DESCRIPTORS).unwrap();
+    let pool = DescriptorPool::decode(crust_proto::FILE_DESCRIPTOR_SET).unwrap();
     let service = pool.get_service_by_name("crust.v1.Runtime").unwrap();
     let mut known: Vec<String> = vec![format!("New{}Client", service.name())];
     let mut fields = Vec::new();
@@ -173,7 +173,7 @@ fn the_flags_of_the_csi_driver_are_documented() {
 /// The tables of the field numbers that belong to CSI, and of those that runcrust assigned.
 #[test]
 fn field_numbers_in_the_csi_documents_match_the_proto_file() {
-    let pool = DescriptorPool::decode(crust_proto::csi::DESCRIPTORS).unwrap();
+    let pool = DescriptorPool::decode(crust_proto::csi::FILE_DESCRIPTOR_SET).unwrap();
     let capabilities = pool.get_enum_by_name("csi.v1.NodeServiceCapability.RPC.Type");
     let capabilities = capabilities.expect("node capabilities");
     let mut checked = 0;
