@@ -191,8 +191,8 @@ pub(crate) fn admit_all(policy: &DeferPolicy, objects: &mut Objects) {
 fn is_started(document: &Value) -> bool {
     let conditions = document.pointer("/status/conditions");
     let mut conditions = conditions.and_then(Value::as_array).into_iter().flatten();
-    conditions.any(|it| {
-        let kind = it.get("type").and_then(Value::as_str);
+    conditions.any(|condition| {
+        let kind = condition.get("type").and_then(Value::as_str);
         matches!(kind, Some("Initialized" | "Ready" | "ContainersReady"))
     })
 }
@@ -206,7 +206,7 @@ fn decide(
     let storage = storage(objects, pod, volume)?;
     let runtime_class = pod.spec.runtime_class_name.clone();
     let runtime_class = runtime_class
-        .filter(|it| !it.is_empty())
+        .filter(|runtime_class| !runtime_class.is_empty())
         .ok_or(NotDeferredReason::NoRuntimeClass)?;
     let Some(DeferRule { post_mount, .. }) = policy.rule(&storage, &runtime_class) else {
         return Err(NotDeferredReason::NoRule {
@@ -244,7 +244,7 @@ fn storage(
     } else if let Some(source) = &volume.ephemeral {
         let name = crate::volumes::spec::ephemeral_claim(pod, &volume.name);
         let template = source.volume_claim_template.as_ref();
-        claim_storage(objects, name, template.map(|it| &it.spec))
+        claim_storage(objects, name, template.map(|template| &template.spec))
     } else if let Some(source) = &volume.csi {
         Ok(StorageSelector::Driver(source.driver.clone()))
     } else {
@@ -261,11 +261,12 @@ fn claim_storage(
         return Err(NotDeferredReason::NoStorage(name));
     };
     let bound = claim.volume_name.as_ref();
-    let bound = bound.and_then(|it| Some((it, objects.volumes.get(it)?)));
-    let bound = bound.and_then(|(name, it)| Some((name, it.spec.as_ref()?)));
+    let bound =
+        bound.and_then(|volume_name| Some((volume_name, objects.volumes.get(volume_name)?)));
+    let bound = bound.and_then(|(name, volume)| Some((name, volume.spec.as_ref()?)));
     let is_block = |mode: Option<&str>| mode == Some("Block");
     if is_block(claim.volume_mode.as_deref())
-        || bound.is_some_and(|(_, it)| is_block(it.volume_mode.as_deref()))
+        || bound.is_some_and(|(_, volume)| is_block(volume.volume_mode.as_deref()))
     {
         return Err(NotDeferredReason::BlockMode);
     }

@@ -285,11 +285,11 @@ impl Node for Api {
             let applied = sources::apply(directory, current, &text, &now, &mut new_uid);
             applied.map(|applied| (applied, None))
         });
-        let objects = applied.await?.into_iter().map(|it| Applied {
-            kind: it.kind.as_str().to_owned(),
-            namespace: it.name.namespace,
-            name: it.name.name,
-            outcome: match it.outcome {
+        let objects = applied.await?.into_iter().map(|object| Applied {
+            kind: object.kind.as_str().to_owned(),
+            namespace: object.name.namespace,
+            name: object.name.name,
+            outcome: match object.outcome {
                 ApplyOutcome::Created => applied::Outcome::Created,
                 ApplyOutcome::Configured => applied::Outcome::Configured,
                 ApplyOutcome::Unchanged => applied::Outcome::Unchanged,
@@ -413,7 +413,8 @@ impl Node for Api {
             let id = id.clone();
             async move {
                 let latest = answered.await;
-                let is_running = |it: ContainerInstance| it.id == id && it.is_running;
+                let is_running =
+                    |instance: ContainerInstance| instance.id == id && instance.is_running;
                 query.is_ok() && latest.is_ok_and(|latest| latest.is_ok_and(is_running))
             }
         };
@@ -428,7 +429,9 @@ impl Node for Api {
 }
 
 fn parse_kind(kind: &str) -> Result<Kind, Status> {
-    let found = Kind::ALL.into_iter().find(|it| it.as_str() == kind);
+    let found = Kind::ALL
+        .into_iter()
+        .find(|candidate| candidate.as_str() == kind);
     found.ok_or_else(|| invalid(&format!("{kind:?} is not a kind known to crustlet")))
 }
 

@@ -213,10 +213,10 @@ impl ClaimStep {
     /// Returns the driver that the step calls, if any.
     pub(crate) fn driver(&self) -> Option<&str> {
         match self {
-            Self::Create(it) => Some(&it.driver),
-            Self::Delete(it) => Some(&it.driver),
-            Self::ControllerExpand(it) => Some(&it.driver),
-            Self::NodeExpand(it) => Some(&it.id.driver),
+            Self::Create(create) => Some(&create.driver),
+            Self::Delete(delete) => Some(&delete.driver),
+            Self::ControllerExpand(expand) => Some(&expand.driver),
+            Self::NodeExpand(expand) => Some(&expand.id.driver),
             _ => None,
         }
     }
@@ -227,10 +227,10 @@ impl ClaimStep {
             Self::Update(update) => (update.kind, update.name.clone()),
             Self::Forget(kind, name) => (*kind, name.clone()),
             Self::RemoveManifest(claim) => (Kind::PersistentVolumeClaim, claim.clone()),
-            Self::Create(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
-            Self::Delete(it) => (Kind::PersistentVolume, Name::new("", &it.volume)),
-            Self::ControllerExpand(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
-            Self::NodeExpand(it) => (Kind::PersistentVolumeClaim, it.claim.clone()),
+            Self::Create(create) => (Kind::PersistentVolumeClaim, create.claim.clone()),
+            Self::Delete(delete) => (Kind::PersistentVolume, Name::new("", &delete.volume)),
+            Self::ControllerExpand(expand) => (Kind::PersistentVolumeClaim, expand.claim.clone()),
+            Self::NodeExpand(expand) => (Kind::PersistentVolumeClaim, expand.claim.clone()),
         }
     }
 }
@@ -325,7 +325,7 @@ fn plan_volume(inputs: &PlanInputs<'_>, plan: &mut Plan, name: &str, volume: &Pe
     match reclaim::next(inputs, name, volume) {
         Reclaim::Keep => {}
         Reclaim::Release(update) => plan.steps.push(update.into()),
-        Reclaim::Delete(it) => plan.steps.push(ClaimStep::Delete(Box::new(it))),
+        Reclaim::Delete(delete) => plan.steps.push(ClaimStep::Delete(Box::new(delete))),
         Reclaim::Forget(notice) => {
             plan.notices.push(notice);
             plan.steps
@@ -406,7 +406,10 @@ fn bind(
         let patch = json!({"spec": {"claimRef": binding::claim_reference(name, uid)}});
         RecordUpdate::volume(volume_name, patch)
     });
-    let modes = volume.spec.as_ref().and_then(|it| it.access_modes.clone());
+    let modes = volume
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.access_modes.clone());
     let status = ClaimStatus::bound(capacity(volume), modes.unwrap_or_default());
     let patch = json!({
         "metadata": {"annotations": {BIND_COMPLETED: "yes"}},

@@ -56,8 +56,11 @@ impl<R: Copy + Into<i32>> FromIterator<R> for Capabilities<R> {
 /// Skips capabilities that crustlet doesn't know.
 impl From<NodeGetCapabilitiesResponse> for Capabilities {
     fn from(response: NodeGetCapabilitiesResponse) -> Self {
-        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
-        let rpcs = types.filter_map(|it| match it {
+        let types = response
+            .capabilities
+            .into_iter()
+            .filter_map(|capability| capability.r#type);
+        let rpcs = types.filter_map(|kind| match kind {
             Type::Rpc(rpc) => Rpc::try_from(rpc.r#type).ok(),
         });
         rpcs.collect()
@@ -67,8 +70,11 @@ impl From<NodeGetCapabilitiesResponse> for Capabilities {
 /// Skips capabilities that crustlet doesn't know.
 impl From<ControllerGetCapabilitiesResponse> for ControllerCapabilities {
     fn from(response: ControllerGetCapabilitiesResponse) -> Self {
-        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
-        let rpcs = types.filter_map(|it| match it {
+        let types = response
+            .capabilities
+            .into_iter()
+            .filter_map(|capability| capability.r#type);
+        let rpcs = types.filter_map(|kind| match kind {
             ControllerType::Rpc(rpc) => ControllerRpc::try_from(rpc.r#type).ok(),
         });
         rpcs.collect()

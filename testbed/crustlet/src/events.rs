@@ -183,11 +183,11 @@ mod tests {
         let (kept, _) = events.watch();
         let found: Vec<_> = kept
             .iter()
-            .map(|it| {
+            .map(|event| {
                 (
-                    it.regarding.name.name.as_str(),
-                    it.message.as_str(),
-                    it.count,
+                    event.regarding.name.name.as_str(),
+                    event.message.as_str(),
+                    event.count,
                 )
             })
             .collect();

@@ -84,7 +84,11 @@ impl Drivers {
     /// Updates the known sockets. Unregisters the drivers of sockets that are gone.
     fn update(&self, sockets: &Sockets) -> SocketChanges {
         let changes = self.with_names(|names| names.update(sockets));
-        for driver in changes.removed.iter().filter_map(|it| it.driver.as_ref()) {
+        for driver in changes
+            .removed
+            .iter()
+            .filter_map(|removed| removed.driver.as_ref())
+        {
             self.notify(driver.name());
         }
         changes

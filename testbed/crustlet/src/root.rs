@@ -151,7 +151,9 @@ fn refuse_foreign_directory(root: &Path) -> Result<(), RootError> {
 fn has_state(root: &Path) -> bool {
     let has_any = |directory: &str| {
         let mut entries = fs::read_dir(root.join(directory));
-        entries.as_mut().is_ok_and(|it| it.next().is_some())
+        entries
+            .as_mut()
+            .is_ok_and(|entries| entries.next().is_some())
     };
     STATE_DIRS.iter().any(|directory| has_any(directory))
 }

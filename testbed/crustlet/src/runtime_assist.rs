@@ -228,8 +228,11 @@ impl FromIterator<Rpc> for RuntimeCapabilities {
 /// Skips capabilities that crustlet doesn't know.
 impl From<RuntimeGetCapabilitiesResponse> for RuntimeCapabilities {
     fn from(response: RuntimeGetCapabilitiesResponse) -> Self {
-        let types = response.capabilities.into_iter().filter_map(|it| it.r#type);
-        let rpcs = types.filter_map(|it| match it {
+        let types = response
+            .capabilities
+            .into_iter()
+            .filter_map(|capability| capability.r#type);
+        let rpcs = types.filter_map(|kind| match kind {
             Type::Rpc(rpc) => Rpc::try_from(rpc.r#type).ok(),
         });
         rpcs.collect()

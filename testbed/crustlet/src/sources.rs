@@ -97,19 +97,25 @@ impl ManifestDirectories {
             directory.files.retain(|path, _| !removed.contains(path));
             directory.read(&mut loaded, now);
         }
-        loaded.is_complete = self.directories.iter().all(|it| it.was_read);
+        loaded.is_complete = self.directories.iter().all(|directory| directory.was_read);
         let mut objects = Objects::default();
-        let files = || self.directories.iter().flat_map(|it| &it.files);
+        let files = || {
+            self.directories
+                .iter()
+                .flat_map(|directory| &directory.files)
+        };
         let all = files().flat_map(|(path, file)| {
             let manifests = file.manifests().iter();
-            manifests.map(move |it| (path, file, it))
+            manifests.map(move |manifest| (path, file, manifest))
         });
         // An object that was moved to another file is taken from the file that certainly contains it.
         let (uncertain, certain): (Vec<_>, Vec<_>) =
-            all.partition(|(_, file, it)| file.may_have_lost(it.kind, &it.name));
-        let uncertain = uncertain.into_iter().map(|it| (it, true));
-        for ((path, file, manifest), is_uncertain) in
-            certain.into_iter().map(|it| (it, false)).chain(uncertain)
+            all.partition(|(_, file, manifest)| file.may_have_lost(manifest.kind, &manifest.name));
+        let uncertain = uncertain.into_iter().map(|entry| (entry, true));
+        for ((path, file, manifest), is_uncertain) in certain
+            .into_iter()
+            .map(|entry| (entry, false))
+            .chain(uncertain)
         {
             let key = (manifest.kind, manifest.name.clone());
             match loaded.origins.get(&key) {
@@ -190,7 +196,7 @@ fn list(directory: &Path) -> io::Result<Vec<PathBuf>> {
         let is_hidden = path
             .file_name()
             .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        let extension = path.extension().and_then(|it| it.to_str());
+        let extension = path.extension().and_then(|extension| extension.to_str());
         if !is_hidden && matches!(extension, Some("yaml" | "yml" | "json")) {
             paths.push(path);
         }

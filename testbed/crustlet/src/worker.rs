@@ -89,7 +89,7 @@ impl PodWorker {
         sources: &[MountSource],
     ) -> Result<(), StepError> {
         let mut containers = pod.containers();
-        let Some(container) = containers.find(|it| it.name == step.name) else {
+        let Some(container) = containers.find(|container| container.name == step.name) else {
             // The manifest has changed since the step was decided.
             return Ok(());
         };

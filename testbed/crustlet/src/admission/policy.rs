@@ -82,7 +82,7 @@ impl PostMountSupport {
             PostMountStep::FsGroup => self.fs_group,
             PostMountStep::FsGroupChangePolicy(policy) => {
                 let mut known = self.fs_group_change_policy.iter();
-                known.any(|it| it.as_str() == policy)
+                known.any(|supported| supported.as_str() == policy)
             }
             PostMountStep::SubPath => self.sub_path,
             PostMountStep::SeLinuxRelabel => self.se_linux_relabel,
@@ -222,7 +222,7 @@ impl DeferPolicy {
         runtime_class: &str,
     ) -> Option<&DeferRule> {
         let mut rules = self.rules.iter();
-        rules.find(|it| it.storage == *storage && it.runtime_class == runtime_class)
+        rules.find(|rule| rule.storage == *storage && rule.runtime_class == runtime_class)
     }
 }
 

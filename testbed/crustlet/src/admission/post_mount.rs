@@ -47,41 +47,42 @@ pub(super) fn needed_steps(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
     let volumes: Vec<&Volume> = match &volume.persistent_volume_claim {
         Some(source) => all
             .into_iter()
-            .filter(|it| claim(it) == Some(&source.claim_name))
+            .filter(|other| claim(other) == Some(&source.claim_name))
             .collect(),
         None => vec![volume],
     };
-    let is_among = |name: &str| volumes.iter().any(|it| it.name == name);
+    let is_among = |name: &str| volumes.iter().any(|volume| volume.name == name);
     let mounts = |container: &Container| {
         let mounts = container.volume_mounts.iter().flatten();
         mounts
-            .filter(|it| is_among(&it.name))
+            .filter(|mount| is_among(&mount.name))
             .cloned()
             .collect::<Vec<_>>()
     };
     let mut steps = Vec::new();
     let context = pod.spec.security_context.as_ref();
     // Read-only volumes count too: kubelet passes the group to the driver even if it isn't applied to them.
-    if context.and_then(|it| it.fs_group).is_some() {
+    if context.and_then(|context| context.fs_group).is_some() {
         steps.push(PostMountStep::FsGroup);
-        let policy = context.and_then(|it| it.fs_group_change_policy.clone());
+        let policy = context.and_then(|context| context.fs_group_change_policy.clone());
         steps.extend(policy.map(PostMountStep::FsGroupChangePolicy));
     }
-    let is_set = |text: &Option<String>| text.as_deref().is_some_and(|it| !it.is_empty());
+    let is_set = |text: &Option<String>| text.as_deref().is_some_and(|text| !text.is_empty());
     let mut all_mounts = pod.containers().flat_map(mounts);
     if all_mounts.any(|mount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr)) {
         steps.push(PostMountStep::SubPath);
     }
-    let pod_options = context.and_then(|it| it.se_linux_options.as_ref());
+    let pod_options = context.and_then(|context| context.se_linux_options.as_ref());
     let is_labelled = pod.containers().any(|container| {
         let context = container.security_context.as_ref();
         let options = context
-            .and_then(|it| it.se_linux_options.as_ref())
+            .and_then(|context| context.se_linux_options.as_ref())
             .or(pod_options);
-        options.is_some_and(|it| *it != SELinuxOptions::default()) && !mounts(container).is_empty()
+        options.is_some_and(|options| *options != SELinuxOptions::default())
+            && !mounts(container).is_empty()
     });
     // kubelet doesn't relabel read-only volumes.
-    if is_labelled && !volumes.iter().all(|it| is_read_only(it)) {
+    if is_labelled && !volumes.iter().all(|volume| is_read_only(volume)) {
         steps.push(PostMountStep::SeLinuxRelabel);
     }
     steps
@@ -89,12 +90,12 @@ pub(super) fn needed_steps(pod: &Pod, volume: &Volume) -> Vec<PostMountStep> {
 
 fn claim(volume: &Volume) -> Option<&String> {
     let source = volume.persistent_volume_claim.as_ref();
-    source.map(|it| &it.claim_name)
+    source.map(|source| &source.claim_name)
 }
 
 fn is_read_only(volume: &Volume) -> bool {
     let claim = volume.persistent_volume_claim.as_ref();
     let inline = volume.csi.as_ref();
-    claim.and_then(|it| it.read_only) == Some(true)
-        || inline.and_then(|it| it.read_only) == Some(true)
+    claim.and_then(|claim| claim.read_only) == Some(true)
+        || inline.and_then(|inline| inline.read_only) == Some(true)
 }

@@ -160,13 +160,13 @@ impl Claims {
             if self.under_way.contains_key(&key) {
                 continue;
             }
-            let has_new_driver = step.driver().is_some_and(|it| changed.contains(it));
+            let has_new_driver = step.driver().is_some_and(|driver| changed.contains(driver));
             if let Some(remaining) = self
                 .backoff
                 .remaining(&key, now)
                 .filter(|_| !has_new_driver)
             {
-                pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
+                pause = Some(pause.map_or(remaining, |pause| pause.min(remaining)));
                 continue;
             }
             is_changed |= self.carry_out(key, step, inputs, volumes);
@@ -190,17 +190,17 @@ impl Claims {
                 self.remove_manifest(inputs.loaded, &claim);
                 return false;
             }
-            ClaimStep::Create(it) => (DriverCall::Create(it), None),
+            ClaimStep::Create(create) => (DriverCall::Create(create), None),
             // A pod needs the volume, but the actual state doesn't have it yet.
-            ClaimStep::Delete(it) if volumes.is_desired(&it.id()) => return false,
-            ClaimStep::Delete(it) => (DriverCall::Delete(it), None),
-            ClaimStep::ControllerExpand(it) => {
-                let started = it.started();
-                (DriverCall::ControllerExpand(it), Some(started))
+            ClaimStep::Delete(delete) if volumes.is_desired(&delete.id()) => return false,
+            ClaimStep::Delete(delete) => (DriverCall::Delete(delete), None),
+            ClaimStep::ControllerExpand(expand) => {
+                let started = expand.started();
+                (DriverCall::ControllerExpand(expand), Some(started))
             }
-            ClaimStep::NodeExpand(it) => {
-                let started = it.started();
-                let Some(call) = NodeExpandCall::new(*it, inputs.pods, volumes) else {
+            ClaimStep::NodeExpand(expand) => {
+                let started = expand.started();
+                let Some(call) = NodeExpandCall::new(*expand, inputs.pods, volumes) else {
                     return false;
                 };
                 (DriverCall::NodeExpand(Box::new(call)), Some(started))

@@ -23,7 +23,7 @@ pub(super) fn deferred_volumes(
         };
         mount.map_or_else(
             || pod.deferred.contains(name),
-            |it| it.mounter == Mounter::Deferred,
+            |mount| mount.mounter == Mounter::Deferred,
         )
     };
     all.filter(|volume| is_deferred(&volume.name, resolve(objects, pod, volume).ok()))
@@ -38,8 +38,8 @@ pub(super) fn deferred_volumes_of_started_pods(
     volumes: &Volumes,
 ) -> BTreeMap<Name, BTreeSet<String>> {
     let known = pods.known().values();
-    let known = known.filter(|it| it.has_manifest && it.has_started());
-    let pods = known.filter_map(|it| it.pod.as_deref());
+    let known = known.filter(|known| known.has_manifest && known.has_started());
+    let pods = known.filter_map(|known| known.pod.as_deref());
     pods.map(|pod| (pod.name.clone(), deferred_volumes(objects, volumes, pod)))
         .collect()
 }

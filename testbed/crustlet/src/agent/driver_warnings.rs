@@ -40,7 +40,7 @@ fn unsupported(spec: &CSIDriverSpec) -> Vec<&'static str> {
             "spec.requiresRepublish: crustlet publishes a volume only once (NodePublishVolume)",
         ),
         (
-            tokens.is_some_and(|it| !it.is_empty()),
+            tokens.is_some_and(|tokens| !tokens.is_empty()),
             "spec.tokenRequests: crustlet has no service account tokens",
         ),
     ];
@@ -64,7 +64,7 @@ mod tests {
             objects.insert(manifest::read(&text).unwrap().remove(0));
             warnings.emit(&objects, &events);
             let (events, _) = events.watch();
-            let messages: Vec<String> = events.iter().map(|it| it.message.clone()).collect();
+            let messages: Vec<String> = events.iter().map(|event| event.message.clone()).collect();
             messages
         };
         let supported = "attachRequired: false, podInfoOnMount: true, storageCapacity: true";

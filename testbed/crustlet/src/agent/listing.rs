@@ -136,10 +136,11 @@ fn set_deferral(document: &mut Value, deferred: &BTreeSet<String>) {
     for volume in volumes.into_iter().flatten() {
         let is_deferred = volume["name"]
             .as_str()
-            .is_some_and(|it| deferred.contains(it));
+            .is_some_and(|name| deferred.contains(name));
         for source in ["persistentVolumeClaim", "ephemeral", "csi"] {
             let source = volume.get_mut(source).and_then(Value::as_object_mut);
-            if let Some(source) = source.filter(|it| is_deferred || it.contains_key(FIELD)) {
+            if let Some(source) = source.filter(|source| is_deferred || source.contains_key(FIELD))
+            {
                 source.insert(FIELD.to_owned(), json!(is_deferred));
             }
         }
@@ -167,8 +168,8 @@ fn volumes(inputs: ListingInputs<'_>) -> Vec<(Name, Value)> {
 fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     let desired = inputs.volumes.desired().volumes.get(id);
     let actual = inputs.volumes.actual().volumes.get(id);
-    let desired_mounts = desired.into_iter().flat_map(|it| &it.mounts);
-    let actual_mounts = actual.into_iter().flat_map(|it| &it.mounts);
+    let desired_mounts = desired.into_iter().flat_map(|desired| &desired.mounts);
+    let actual_mounts = actual.into_iter().flat_map(|actual| &actual.mounts);
     let mut uids: BTreeSet<&String> = desired_mounts.clone().map(|(uid, _)| uid).collect();
     uids.extend(actual_mounts.clone().map(|(uid, _)| uid));
     let directory = |uid: &str| {
@@ -191,7 +192,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
             let mount = actual_mounts
                 .clone()
                 .find(|(pod, _)| pod == uid)
-                .map(|(_, it)| it);
+                .map(|(_, mount)| mount);
             let name = inputs.pods.known().get(*uid).and_then(KnownPod::name);
             let error_of = |step: fn(String) -> VolumeStep| last_error(&step((*uid).clone()));
             MountView {
@@ -203,19 +204,19 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
                     .target(uid, &directory(uid))
                     .display()
                     .to_string(),
-                mounter: mount.map(|it| it.mounter),
-                state: mount.map_or(MountState::Pending, |it| it.certainty.into()),
+                mounter: mount.map(|mount| mount.mounter),
+                state: mount.map_or(MountState::Pending, |mount| mount.certainty.into()),
                 message: error_of(VolumeStep::Publish).or_else(|| error_of(VolumeStep::Unpublish)),
             }
         })
         .collect();
-    let lifecycle = actual.map(|it| it.lifecycle);
+    let lifecycle = actual.map(|actual| actual.lifecycle);
     let lifecycle = lifecycle.or_else(|| {
         desired?
             .mounts
             .values()
             .next()
-            .map(|it| it.volume.lifecycle)
+            .map(|mount| mount.volume.lifecycle)
     });
     let spec = Spec {
         driver: id.driver.clone(),
@@ -228,7 +229,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         .get(id)
         .map(|operation| call_name(operation).to_owned());
     let status = Status {
-        staged: actual.and_then(|it| it.staged).into(),
+        staged: actual.and_then(|actual| actual.staged).into(),
         operation,
         message: last_error(&VolumeStep::Stage).or_else(|| last_error(&VolumeStep::Unstage)),
         mounts,

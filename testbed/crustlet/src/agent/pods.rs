@@ -181,7 +181,7 @@ impl Pods {
                 known.progress,
                 PodProgress::StepRunning | PodProgress::Unknown
             );
-            is_changing || observed.is_some_and(|it| !it.is_stopped())
+            is_changing || observed.is_some_and(|observed| !observed.is_stopped())
         };
         let running = self.all.iter().filter(|(_, known)| is_running(known));
         running.map(|(uid, _)| uid.clone()).collect()
@@ -374,7 +374,7 @@ impl Pods {
         for (uid, known) in self
             .all
             .iter()
-            .filter(|(_, it)| it.progress == PodProgress::CleanedUp)
+            .filter(|(_, known)| known.progress == PodProgress::CleanedUp)
         {
             match known.failures.retry_delays(clock).0.get(&StepSubject::End) {
                 Some(wait) => pause = [pause, Some(*wait)].into_iter().flatten().min(),
@@ -402,7 +402,7 @@ impl Pods {
             .as_ref()
             .filter(|_| mounter == Mounter::Runtime)?;
         let observed = self.all.get(uid)?.observed.as_ref()?;
-        let sandbox = observed.sandboxes.iter().find(|it| it.is_ready)?;
+        let sandbox = observed.sandboxes.iter().find(|sandbox| sandbox.is_ready)?;
         Some(MountingRuntime::new(socket, &sandbox.id))
     }
 
@@ -415,19 +415,23 @@ impl Pods {
         let found = self
             .all
             .iter()
-            .find(|(_, it)| it.name().as_ref() == Some(pod));
+            .find(|(_, known)| known.name().as_ref() == Some(pod));
         let (uid, known) = found.ok_or_else(|| format!("Pod {pod} not found"))?;
-        let first = known.pod.as_ref().and_then(|it| it.spec.containers.first());
+        let first = known
+            .pod
+            .as_ref()
+            .and_then(|pod| pod.spec.containers.first());
         let name = match (container, first) {
             ("", Some(first)) => first.name.as_str(),
             (name, _) => name,
         };
-        let has_container = |pod: &Arc<Pod>| pod.containers().any(|it| it.name == name);
+        let has_container =
+            |pod: &Arc<Pod>| pod.containers().any(|container| container.name == name);
         if known.pod.as_ref().is_some_and(|pod| !has_container(pod)) {
             return Err(format!("Pod {pod} has no container {name:?}"));
         }
         let observed = known.observed.as_ref();
-        let latest = observed.and_then(|it| it.latest(name));
+        let latest = observed.and_then(|observed| observed.latest(name));
         let latest = latest.ok_or_else(|| {
             format!(
                 "Pod {pod}: container {name:?} has not been started yet; hint: see its events: crustlet events pod/{}",
@@ -435,12 +439,16 @@ impl Pods {
             )
         })?;
         let logs = self.node.pod_logs_dir(pod, uid);
-        let log = |it: &ObservedContainer| logs.join(config::log_path(&it.name, it.attempt));
+        let log = |container: &ObservedContainer| {
+            logs.join(config::log_path(&container.name, container.attempt))
+        };
         Ok(ContainerInstance {
             id: latest.id.clone(),
             is_running: latest.is_alive(),
             log: log(latest),
-            previous_log: observed.and_then(|it| it.previous(latest)).map(log),
+            previous_log: observed
+                .and_then(|observed| observed.previous(latest))
+                .map(log),
         })
     }
 }

@@ -102,7 +102,7 @@ impl Reconstruction {
         let publications = self
             .pending
             .iter()
-            .filter_map(|it| it.volume.publication.as_ref());
+            .filter_map(|cleanup| cleanup.volume.publication.as_ref());
         for Publication { id, pod, .. } in publications {
             suspected.entry(id.clone()).or_default().insert(pod.clone());
         }
@@ -116,9 +116,9 @@ impl Reconstruction {
 
     /// Returns the directories of volumes whose records can't be read.
     pub(crate) fn unreadable_directories(&self) -> Vec<PathBuf> {
-        let pending = self.pending.iter().map(|it| &it.volume.path);
+        let pending = self.pending.iter().map(|cleanup| &cleanup.volume.path);
         let failed_cleanups = self.failed_cleanups.iter();
-        let failed_cleanups = failed_cleanups.filter(|it| it.try_exists().unwrap_or(true));
+        let failed_cleanups = failed_cleanups.filter(|path| path.try_exists().unwrap_or(true));
         pending.chain(failed_cleanups).cloned().collect()
     }
 
@@ -136,9 +136,9 @@ impl Reconstruction {
                     // A desired volume is mounted again and is part of the actual state from then on.
                     let desired = volumes.desired();
                     found.staged.retain(|id| !desired.volumes.contains_key(id));
-                    found.published.retain(|(it, _)| {
-                        let volume = desired.volumes.get(&it.id);
-                        volume.is_none_or(|volume| !volume.mounts.contains_key(&it.pod))
+                    found.published.retain(|(publication, _)| {
+                        let volume = desired.volumes.get(&publication.id);
+                        volume.is_none_or(|volume| !volume.mounts.contains_key(&publication.pod))
                     });
                     volumes.add_from_disk(&found);
                     self.record_found(context, volumes, found);

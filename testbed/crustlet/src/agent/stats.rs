@@ -48,9 +48,9 @@ impl Measurements {
         let mut to_measure = volumes_to_measure(pods, volumes);
         self.retain_used(&to_measure);
         to_measure.retain(|driver, _| !self.under_way.contains(driver));
-        for it in to_measure.values_mut().flatten() {
-            let key = (it.publication.pod.clone(), it.claim.clone());
-            it.reported_condition = self.reported_conditions.get(&key).cloned();
+        for volume in to_measure.values_mut().flatten() {
+            let key = (volume.publication.pod.clone(), volume.claim.clone());
+            volume.reported_condition = self.reported_conditions.get(&key).cloned();
         }
         for (driver, volumes) in to_measure {
             self.under_way.insert(driver.clone());
@@ -67,12 +67,13 @@ impl Measurements {
     fn retain_used(&mut self, in_use: &BTreeMap<String, Vec<MeasuredVolume>>) {
         self.by_driver.retain(|driver, measurements| {
             let used = in_use.get(driver).map_or(&[][..], Vec::as_slice);
-            measurements.retain(|it| used.iter().any(|used| used.claim == it.claim));
+            measurements
+                .retain(|measurement| used.iter().any(|used| used.claim == measurement.claim));
             !measurements.is_empty()
         });
         self.reported_conditions.retain(|(pod, claim), _| {
             let mut used = in_use.values().flatten();
-            used.any(|it| it.publication.pod == *pod && it.claim == *claim)
+            used.any(|volume| volume.publication.pod == *pod && volume.claim == *claim)
         });
     }
 
@@ -121,7 +122,7 @@ async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeS
                 // The event of kubelet's gate CSIVolumeHealth, but only once for each condition.
                 let abnormal = stats
                     .abnormal()
-                    .filter(|it| reported_condition.as_deref() != Some(*it));
+                    .filter(|message| reported_condition.as_deref() != Some(*message));
                 if let (Some(message), Some(pod)) = (abnormal, regarding) {
                     let message = format!("Volume {claim}: {message}");
                     context
@@ -150,13 +151,13 @@ fn volumes_to_measure(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Me
     for (id, volume) in &volumes.desired().volumes {
         for (uid, spec) in &volume.mounts {
             let mount = volumes.actual().mount(id, uid);
-            let mount = mount.filter(|it| it.certainty == Certainty::Certain);
+            let mount = mount.filter(|mount| mount.certainty == Certainty::Certain);
             let (Some(mount), Some(claim)) = (mount, &spec.volume.claim) else {
                 continue;
             };
             let known = pods.known().get(uid);
-            let observed = known.and_then(|it| it.observed.as_ref());
-            if observed.is_none_or(|it| it.alive().next().is_none()) {
+            let observed = known.and_then(|known| known.observed.as_ref());
+            if observed.is_none_or(|observed| observed.alive().next().is_none()) {
                 continue;
             }
             to_measure
@@ -171,7 +172,9 @@ fn volumes_to_measure(pods: &Pods, volumes: &Volumes) -> BTreeMap<String, Vec<Me
                     },
                     claim: claim.clone(),
                     runtime: pods.mounting_runtime(uid, spec, mount.mounter),
-                    regarding: known.and_then(|it| it.pod.as_deref()).map(Regarding::from),
+                    regarding: known
+                        .and_then(|known| known.pod.as_deref())
+                        .map(Regarding::from),
                     reported_condition: None,
                 });
         }

@@ -146,7 +146,7 @@ async fn mount_sources(
     let mut requests = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
         let mut volumes = pod.spec.volumes.iter().flatten();
-        let volume = volumes.find(|it| it.name == mount.name);
+        let volume = volumes.find(|volume| volume.name == mount.name);
         let resolved = volume.map(|volume| resolve(objects, pod, volume));
         let volume_kind = match resolved.transpose()? {
             Some(ResolvedVolume::Csi(spec)) => {
@@ -154,7 +154,7 @@ async fn mount_sources(
                 // write to the host's disk.
                 let id = &spec.volume.id;
                 let mounted = started.mounted.get(id);
-                let mounted = mounted.filter(|it| it.directory == spec.volume.directory);
+                let mounted = mounted.filter(|mounted| mounted.directory == spec.volume.directory);
                 let mounted = mounted.ok_or_else(|| OperationError::NotPublished(id.clone()))?;
                 VolumeKind::Csi {
                     by_runtime: mounted.mounter != Mounter::Driver,
@@ -168,12 +168,12 @@ async fn mount_sources(
                     .spec
                     .security_context
                     .as_ref()
-                    .and_then(|it| it.fs_group),
+                    .and_then(|context| context.fs_group),
             },
             Some(ResolvedVolume::HostPath(path)) => VolumeKind::HostPath {
                 path,
                 kind: volume
-                    .and_then(|it| it.host_path.as_ref()?.type_.clone())
+                    .and_then(|volume| volume.host_path.as_ref()?.type_.clone())
                     .unwrap_or_default(),
             },
             // Unreachable: a mount without a volume is refused when the manifest is read.
@@ -188,9 +188,9 @@ async fn mount_sources(
     let (layout, uid, name) = (context.layout.clone(), pod.uid.clone(), name.to_owned());
     let paths =
         operations::blocking(move || operations::mount_sources(&layout, &uid, &name, &requests));
-    let sources = paths.await?.into_iter().map(|it| MountSource {
-        host_path: it.path,
-        read_only: it.read_only,
+    let sources = paths.await?.into_iter().map(|resolved| MountSource {
+        host_path: resolved.path,
+        read_only: resolved.read_only,
     });
     Ok(sources.collect())
 }

@@ -167,10 +167,14 @@ impl Volumes {
                 .staged
                 .filter(|_| layout.staged(id) == unreadable.path);
             let mut mounts = volume.mounts.iter();
-            let is_in_directory = |(pod, it): &(&String, &ActualMount)| {
-                layout.volume(pod, &it.directory) == unreadable.path
+            let is_in_directory = |(pod, mount): &(&String, &ActualMount)| {
+                layout.volume(pod, &mount.directory) == unreadable.path
             };
-            staged.or_else(|| mounts.find(is_in_directory).map(|(_, it)| it.certainty))
+            staged.or_else(|| {
+                mounts
+                    .find(is_in_directory)
+                    .map(|(_, mount)| mount.certainty)
+            })
         })
     }
 
@@ -181,8 +185,9 @@ impl Volumes {
         volumes.any(|(id, volume)| {
             let mut mounts = volume.mounts.iter();
             layout.staged(id) == unreadable.path
-                || mounts
-                    .any(|(pod, it)| layout.volume(pod, &it.volume.directory) == unreadable.path)
+                || mounts.any(|(pod, mount)| {
+                    layout.volume(pod, &mount.volume.directory) == unreadable.path
+                })
         })
     }
 
@@ -238,7 +243,7 @@ impl Volumes {
                 let key = (id.clone(), step);
                 match self.backoff.remaining(&key, now) {
                     Some(remaining) => {
-                        pause = Some(pause.map_or(remaining, |it| it.min(remaining)));
+                        pause = Some(pause.map_or(remaining, |pause| pause.min(remaining)));
                     }
                     None if first.is_none() => first = Some(key.1.clone()),
                     None => {}
@@ -263,5 +268,5 @@ impl Volumes {
 }
 
 fn is_step(operation: Option<&OngoingOperation>, step: &VolumeStep) -> bool {
-    matches!(operation, Some(OngoingOperation::Step(it)) if it == step)
+    matches!(operation, Some(OngoingOperation::Step(ongoing)) if ongoing == step)
 }

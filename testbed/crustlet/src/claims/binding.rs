@@ -63,9 +63,9 @@ pub(super) fn decide<'o>(
         return binding;
     }
     let volumes = inputs.objects.volumes.iter();
-    let mut reserved = volumes.filter(|(_, it)| {
+    let mut reserved = volumes.filter(|(_, volume)| {
         matches!(
-            compare_claim_ref(it, name, uid),
+            compare_claim_ref(volume, name, uid),
             ClaimRef::Prebound | ClaimRef::Claimed
         )
     });
@@ -81,7 +81,7 @@ pub(super) fn decide<'o>(
         };
     }
     let class = request.class;
-    let class = class.map(|it| (it, inputs.objects.storage_classes.get(it)));
+    let class = class.map(|class| (class, inputs.objects.storage_classes.get(class)));
     if let Some((_, Some(class))) = class
         && class.object.volume_binding_mode.as_deref() == Some("WaitForFirstConsumer")
         && !inputs.is_used(name)
@@ -89,7 +89,11 @@ pub(super) fn decide<'o>(
         let message = "waiting for first consumer to be created before binding".to_owned();
         return wait(EventType::Normal, "WaitForFirstConsumer", message);
     }
-    if claim.spec.as_ref().is_some_and(|it| it.selector.is_some()) {
+    if claim
+        .spec
+        .as_ref()
+        .is_some_and(|spec| spec.selector.is_some())
+    {
         let message = "crustlet doesn't support selectors; hint: set volumeName".to_owned();
         return wait(EventType::Warning, "FailedBinding", message);
     }

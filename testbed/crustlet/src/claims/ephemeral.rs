@@ -44,7 +44,7 @@ fn claim(pod: &Pod, volume: &Volume) -> Result<RecordUpdate, String> {
         return Err(reason);
     }
     let source = volume.ephemeral.as_ref();
-    let template = source.and_then(|it| it.volume_claim_template.as_ref());
+    let template = source.and_then(|source| source.volume_claim_template.as_ref());
     let template = template.ok_or("volumeClaimTemplate is missing")?;
     let mut metadata = json!({
         "ownerReferences": [{
@@ -60,11 +60,11 @@ fn claim(pod: &Pod, volume: &Volume) -> Result<RecordUpdate, String> {
     for (key, map) in [
         (
             "labels",
-            template_metadata.and_then(|it| it.labels.as_ref()),
+            template_metadata.and_then(|metadata| metadata.labels.as_ref()),
         ),
         (
             "annotations",
-            template_metadata.and_then(|it| it.annotations.as_ref()),
+            template_metadata.and_then(|metadata| metadata.annotations.as_ref()),
         ),
     ] {
         if let Some(map) = map {

@@ -213,7 +213,7 @@ impl<'o> BoundVolume<'o> {
     }
 
     fn driver(&self) -> Result<(VolumeId, &'o DriverCapabilities), Notice> {
-        let source = self.volume.spec.as_ref().and_then(|it| it.csi.as_ref());
+        let source = self.volume.spec.as_ref().and_then(|spec| spec.csi.as_ref());
         let volume = self.volume_name;
         let Some(source) = source else {
             let message =
@@ -237,8 +237,8 @@ impl<'o> BoundVolume<'o> {
     fn check_allowed(&self) -> Result<(), Notice> {
         let classes = &self.inputs.objects.storage_classes;
         let class = storage_class(self.volume);
-        let found = class.and_then(|it| classes.get(it));
-        if found.is_some_and(|it| it.object.allow_volume_expansion == Some(true)) {
+        let found = class.and_then(|class| classes.get(class));
+        if found.is_some_and(|class| class.object.allow_volume_expansion == Some(true)) {
             return Ok(());
         }
         let volume = self.volume_name;

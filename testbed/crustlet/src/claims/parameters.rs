@@ -122,7 +122,7 @@ fn secret_name(
     prefix: &str,
     template_values: TemplateValues<'_>,
 ) -> Result<Option<Name>, String> {
-    let keys = ["name", "namespace"].map(|it| format!("{prefix}secret-{it}"));
+    let keys = ["name", "namespace"].map(|part| format!("{prefix}secret-{part}"));
     let [name, namespace] = [&keys[0], &keys[1]].map(|key| prefixed.remove(key.as_str()));
     let resolved = |key: &str, template, is_namespace| {
         let resolved = template_values.resolve(template, is_namespace);

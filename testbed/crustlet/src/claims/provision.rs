@@ -94,10 +94,10 @@ impl CreateVolume {
         (driver, capabilities): (&str, &ControllerCapabilities),
     ) -> Result<Self, ProvisionError> {
         let spec = claim.spec.as_ref();
-        if spec.and_then(|it| it.volume_mode.as_deref()) == Some("Block") {
+        if spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block") {
             return Err(ProvisionError::Block);
         }
-        if spec.is_some_and(|it| it.data_source.is_some() || it.data_source_ref.is_some()) {
+        if spec.is_some_and(|spec| spec.data_source.is_some() || spec.data_source_ref.is_some()) {
             return Err(ProvisionError::DataSource);
         }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
@@ -116,7 +116,7 @@ impl CreateVolume {
         let parameters = Parameters::of(&class_parameters, template_values)
             .map_err(ProvisionError::Parameter)?;
         let access_modes = spec
-            .and_then(|it| it.access_modes.clone())
+            .and_then(|spec| spec.access_modes.clone())
             .unwrap_or_default();
         let mount_options = class.object.mount_options.clone().unwrap_or_default();
         let supports_single_node_modes = capabilities.has(Rpc::SingleNodeMultiWriter);

@@ -59,10 +59,14 @@ pub(super) fn is_released(records: &Records, volume: &PersistentVolume) -> bool 
 
 /// Returns whether another `PersistentVolume` refers to the same storage. If so, the storage must be kept.
 fn is_shared(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> bool {
-    let mut others = inputs.objects.volumes.iter().filter(|(it, _)| *it != name);
+    let mut others = inputs
+        .objects
+        .volumes
+        .iter()
+        .filter(|(other_name, _)| *other_name != name);
     others.any(|(_, other)| {
-        let source = other.spec.as_ref().and_then(|it| it.csi.as_ref());
-        source.is_some_and(|it| it.driver == id.driver && it.volume_handle == id.handle)
+        let source = other.spec.as_ref().and_then(|spec| spec.csi.as_ref());
+        source.is_some_and(|source| source.driver == id.driver && source.volume_handle == id.handle)
     })
 }
 
@@ -89,7 +93,7 @@ pub(super) enum Reclaim {
 pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolume) -> Reclaim {
     let is_deleted = volume.metadata.deletion_timestamp.is_some();
     let spec = volume.spec.as_ref();
-    let Some((spec, source)) = spec.and_then(|it| Some((it, it.csi.as_ref()?))) else {
+    let Some((spec, source)) = spec.and_then(|spec| Some((spec, spec.csi.as_ref()?))) else {
         return Reclaim::Keep;
     };
     let id = VolumeId {
@@ -147,7 +151,8 @@ fn deletion_blocker(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> Optio
     }
     // The directory of a volume in a pod is named after the PersistentVolume.
     let is_of_volume = |path: &&PathBuf| {
-        **path == inputs.layout.staged(id) || path.file_name().is_some_and(|it| it == name)
+        **path == inputs.layout.staged(id)
+            || path.file_name().is_some_and(|file_name| file_name == name)
     };
     let path = inputs
         .unreadable_directories
@@ -161,7 +166,8 @@ fn deletion_blocker(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> Optio
 
 fn delete_call(name: &str, volume: &PersistentVolume, id: VolumeId) -> DeleteVolume {
     let annotations = volume.metadata.annotations.as_ref();
-    let secret = DELETION_SECRET.map(|key| annotations.and_then(|it| it.get(key)));
+    let secret =
+        DELETION_SECRET.map(|key| annotations.and_then(|annotations| annotations.get(key)));
     DeleteVolume {
         volume: name.to_owned(),
         request: DeleteVolumeRequest {

@@ -34,7 +34,7 @@ impl Records {
     /// Returns whether a volume was provisioned by crustlet.
     pub(crate) fn is_provisioned(&self, volume: &str) -> bool {
         let record = self.get(Kind::PersistentVolume, &Name::new("", volume));
-        record.is_some_and(|it| is_generated(Kind::PersistentVolume, it))
+        record.is_some_and(|record| is_generated(Kind::PersistentVolume, record))
     }
 
     /// Returns the objects of the manifests, with the records merged into them. Generated objects are added; any other
@@ -85,7 +85,10 @@ impl Records {
             Kind::PersistentVolumeClaim => {
                 let claim = inputs.objects.claims.get(name);
                 is_deleted(record)
-                    && claim.map_or_else(|| !inputs.is_used(name), |it| !claim_ref::is_deleted(it))
+                    && claim.map_or_else(
+                        || !inputs.is_used(name),
+                        |claim| !claim_ref::is_deleted(claim),
+                    )
             }
             // The record stays while the claim has a record, because the volume's manifest may come back.
             Kind::PersistentVolume if !is_generated(*kind, record) => {
@@ -156,7 +159,9 @@ impl Records {
             Some(!value.is_null() && merged(recorded, &without_nulls(value)) != *recorded)
         };
         let fields = ["csi", "claimRef", "volumeMode"].into_iter();
-        fields.filter(|it| differs(it) == Some(true)).collect()
+        fields
+            .filter(|field| differs(field) == Some(true))
+            .collect()
     }
 
     /// Returns the record of a provisioned volume and its manifest, if it has one.
@@ -166,7 +171,10 @@ impl Records {
         volume: &str,
     ) -> Option<(&'r Value, &'r Value)> {
         let key = (Kind::PersistentVolume, Name::new("", volume));
-        let record = self.0.get(&key).filter(|it| is_generated(key.0, it))?;
+        let record = self
+            .0
+            .get(&key)
+            .filter(|record| is_generated(key.0, record))?;
         Some((record, manifests.documents.get(&key)?))
     }
 
@@ -232,7 +240,9 @@ fn record_is_of_deleted_claim(kind: Kind, record: &Value, manifest: &Value) -> b
 /// Returns a manifest without its status, which is outdated if the manifest comes from an export.
 fn without_status(manifest: &Value) -> Value {
     let mut manifest = manifest.clone();
-    manifest.as_object_mut().map(|it| it.remove("status"));
+    manifest
+        .as_object_mut()
+        .map(|fields| fields.remove("status"));
     manifest
 }
 
@@ -241,8 +251,8 @@ fn without_nulls(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return value.clone();
     };
-    let set = fields.iter().filter(|(_, it)| !it.is_null());
-    set.map(|(key, it)| (key.clone(), without_nulls(it)))
+    let set = fields.iter().filter(|(_, value)| !value.is_null());
+    set.map(|(key, value)| (key.clone(), without_nulls(value)))
         .collect()
 }
 

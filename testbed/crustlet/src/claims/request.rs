@@ -30,10 +30,10 @@ impl<'c> ClaimRequest<'c> {
         Ok(Self {
             bytes: requested(claim)?,
             access_modes: spec
-                .and_then(|it| it.access_modes.as_deref())
+                .and_then(|spec| spec.access_modes.as_deref())
                 .unwrap_or(&[]),
-            is_block_volume: is_block(spec.and_then(|it| it.volume_mode.as_deref())),
-            class: spec.and_then(|it| class_of(objects, it)),
+            is_block_volume: is_block(spec.and_then(|spec| spec.volume_mode.as_deref())),
+            class: spec.and_then(|spec| class_of(objects, spec)),
         })
     }
 
@@ -41,15 +41,17 @@ impl<'c> ClaimRequest<'c> {
     pub(super) fn mismatch(&self, volume: &PersistentVolume) -> Option<&'static str> {
         let spec = volume.spec.as_ref();
         let modes = spec
-            .and_then(|it| it.access_modes.as_deref())
+            .and_then(|spec| spec.access_modes.as_deref())
             .unwrap_or(&[]);
-        if capacity(volume).is_some_and(|it| it < self.bytes) {
+        if capacity(volume).is_some_and(|capacity| capacity < self.bytes) {
             Some("requested PV is too small")
         } else if storage_class(volume) != self.class {
             Some("storageClassName does not match")
-        } else if is_block(spec.and_then(|it| it.volume_mode.as_deref())) != self.is_block_volume {
+        } else if is_block(spec.and_then(|spec| spec.volume_mode.as_deref()))
+            != self.is_block_volume
+        {
             Some("incompatible volumeMode")
-        } else if !self.access_modes.iter().all(|it| modes.contains(it)) {
+        } else if !self.access_modes.iter().all(|mode| modes.contains(mode)) {
             Some("incompatible accessMode")
         } else {
             None
@@ -59,9 +61,9 @@ impl<'c> ClaimRequest<'c> {
 
 /// Returns a claim's `resources.requests.storage` in bytes. 0 if the claim doesn't have it.
 pub(super) fn requested(claim: &PersistentVolumeClaim) -> Result<i64, QuantityError> {
-    let resources = claim.spec.as_ref().and_then(|it| it.resources.as_ref());
-    let storage = resources.and_then(|it| it.requests.as_ref()?.get("storage"));
-    storage.map_or(Ok(0), |it| bytes(&it.0))
+    let resources = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref());
+    let storage = resources.and_then(|resources| resources.requests.as_ref()?.get("storage"));
+    storage.map_or(Ok(0), |storage| bytes(&storage.0))
 }
 
 fn is_block(mode: Option<&str>) -> bool {
@@ -77,9 +79,9 @@ pub(crate) fn class_of<'o>(
     objects: &'o Objects,
     claim: &'o PersistentVolumeClaimSpec,
 ) -> Option<&'o str> {
-    let bound = claim.volume_name.as_deref().filter(|it| !it.is_empty());
+    let bound = claim.volume_name.as_deref().filter(|name| !name.is_empty());
     match (&claim.storage_class_name, bound) {
-        (Some(class), _) => Some(class.as_str()).filter(|it| !it.is_empty()),
+        (Some(class), _) => Some(class.as_str()).filter(|class| !class.is_empty()),
         (None, Some(bound)) => storage_class(objects.volumes.get(bound)?),
         (None, None) => default_class(objects),
     }
@@ -90,7 +92,7 @@ fn default_class(objects: &Objects) -> Option<&str> {
     let is_default = |class: &StorageClass| {
         let annotations = class.object.metadata.annotations.as_ref();
         annotations
-            .and_then(|it| it.get(DEFAULT_CLASS))
+            .and_then(|annotations| annotations.get(DEFAULT_CLASS))
             .map(String::as_str)
             == Some("true")
     };

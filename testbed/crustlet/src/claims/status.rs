@@ -90,7 +90,7 @@ impl ClaimStatus {
     pub(super) fn of(document: &Value) -> Self {
         let status = document.get("status");
         status
-            .and_then(|it| Self::deserialize(it).ok())
+            .and_then(|status| Self::deserialize(status).ok())
             .unwrap_or_default()
     }
 
@@ -199,7 +199,7 @@ pub(crate) fn phase(
         Kind::PersistentVolumeClaim => {
             let claim = objects.claims.get(name)?;
             let volume = volume_of(claim);
-            let volume = volume.and_then(|it| Some((it, objects.volumes.get(it)?)));
+            let volume = volume.and_then(|name| Some((name, objects.volumes.get(name)?)));
             Some(match volume {
                 Some((volume_name, volume)) if is_bound(name, claim, volume_name, volume) => {
                     "Bound"
@@ -235,7 +235,7 @@ mod tests {
         let conditions: Vec<&str> = status
             .conditions
             .iter()
-            .map(|it| it.kind.as_str())
+            .map(|condition| condition.kind.as_str())
             .collect();
         (
             state.unwrap_or_default(),

@@ -141,7 +141,10 @@ impl Fixture {
     }
 
     fn apply(&mut self, manifests: &[&str]) {
-        for manifest in manifests.iter().flat_map(|it| read(it).expect("manifests")) {
+        for manifest in manifests
+            .iter()
+            .flat_map(|text| read(text).expect("manifests"))
+        {
             self.manifests.insert(manifest);
         }
     }
@@ -336,7 +339,7 @@ impl Fixture {
 
     /// Returns the reasons of the events since the last call.
     fn take_reasons(&mut self) -> Vec<&'static str> {
-        self.notices.drain(..).map(|it| it.reason).collect()
+        self.notices.drain(..).map(|notice| notice.reason).collect()
     }
 }
 

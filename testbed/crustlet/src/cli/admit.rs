@@ -74,7 +74,7 @@ impl Admit {
         };
         let text = bounded::read_to_string(file, MAX_FILE_SIZE);
         let manifests = parse(&self.file, text)?;
-        if !manifests.iter().any(|it| it.kind == Kind::Pod) {
+        if !manifests.iter().any(|manifest| manifest.kind == Kind::Pod) {
             bail!("{}: no Pod found", self.file.display());
         }
         admit_manifests(&policy, objects, manifests, self.output)
@@ -94,15 +94,18 @@ fn parse(file: &Path, text: io::Result<String>) -> anyhow::Result<Vec<Manifest>>
 
 /// Returns the manifest files of a directory, sorted by name.
 fn manifest_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
-    let entries = std::fs::read_dir(directory)
-        .and_then(|entries| entries.map(|it| Ok(it?.path())).collect::<io::Result<_>>());
+    let entries = std::fs::read_dir(directory).and_then(|entries| {
+        entries
+            .map(|entry| Ok(entry?.path()))
+            .collect::<io::Result<_>>()
+    });
     let mut files: Vec<PathBuf> =
         entries.with_context(|| format!("read {}", directory.display()))?;
     files.retain(|file| {
         let is_hidden = file
             .file_name()
-            .is_some_and(|it| it.as_encoded_bytes().starts_with(b"."));
-        let extension = file.extension().and_then(|it| it.to_str());
+            .is_some_and(|file_name| file_name.as_encoded_bytes().starts_with(b"."));
+        let extension = file.extension().and_then(|extension| extension.to_str());
         !is_hidden && matches!(extension, Some("yaml" | "yml" | "json"))
     });
     files.sort();
@@ -124,12 +127,12 @@ fn admit_manifests(
 ) -> anyhow::Result<Output> {
     let order: Vec<_> = manifests
         .iter()
-        .map(|it| (it.kind, it.name.clone()))
+        .map(|manifest| (manifest.kind, manifest.name.clone()))
         .collect();
     let pods: BTreeMap<_, _> = manifests
         .iter()
-        .filter_map(|it| match &it.object {
-            Object::Pod(pod) => Some((it.name.clone(), pod.clone())),
+        .filter_map(|manifest| match &manifest.object {
+            Object::Pod(pod) => Some((manifest.name.clone(), pod.clone())),
             _ => None,
         })
         .collect();
@@ -209,7 +212,7 @@ spec: {}
 
     fn documents(text: &str) -> Vec<Value> {
         let manifests = read(text).unwrap().into_iter();
-        manifests.map(|it| it.document).collect()
+        manifests.map(|manifest| manifest.document).collect()
     }
 
     #[test]

@@ -80,7 +80,9 @@ impl Client {
             Err(status) if status.code() == Code::NotFound => Vec::new(),
             response => self.unwrap(response)?.documents,
         };
-        let documents = documents.iter().map(|it| serde_json::from_str(it));
+        let documents = documents
+            .iter()
+            .map(|document| serde_json::from_str(document));
         Ok(documents.collect::<Result<_, _>>()?)
     }
 

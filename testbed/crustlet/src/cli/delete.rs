@@ -103,14 +103,20 @@ fn selected(args: &Delete) -> Result<Vec<(Kind, Name)>> {
             path: path.display().to_string(),
             source,
         })?;
-        objects.extend(manifests.into_iter().map(|it| (it.kind, it.name)));
+        objects.extend(
+            manifests
+                .into_iter()
+                .map(|manifest| (manifest.kind, manifest.name)),
+        );
     }
     if !args.files.is_empty() {
         return Ok(objects);
     }
     let named = match select(&args.objects)? {
         Selection::All(resource) => return Err(DeleteError::NoNames(resource).into()),
-        Selection::Named(resource, names) => names.into_iter().map(|it| (resource, it)).collect(),
+        Selection::Named(resource, names) => {
+            names.into_iter().map(|name| (resource, name)).collect()
+        }
         Selection::Mixed(named) => named,
     };
     for (resource, name) in named {
@@ -176,9 +182,9 @@ async fn wait_until_gone(
         deleting = remaining;
         match timeout {
             Some(timeout) if !deleting.is_empty() && started.elapsed() >= timeout => {
-                let remaining = deleting
-                    .iter()
-                    .map(|it| format!("{}/{}", it.resource().singular_name(), it.name.name));
+                let remaining = deleting.iter().map(|object| {
+                    format!("{}/{}", object.resource().singular_name(), object.name.name)
+                });
                 let remaining = remaining.collect();
                 return Err(DeleteError::Timeout { remaining, timeout });
             }

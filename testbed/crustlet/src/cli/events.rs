@@ -87,7 +87,9 @@ pub(super) fn type_of(event: &Event) -> &'static str {
 
 /// Converts an event to a `v1 Event`. As in Kubernetes, the event of a cluster-scoped object is in `default`.
 pub(super) fn document(event: &Event) -> Value {
-    let kind = Kind::ALL.into_iter().find(|it| it.as_str() == event.kind);
+    let kind = Kind::ALL
+        .into_iter()
+        .find(|candidate| candidate.as_str() == event.kind);
     let namespace = match event.namespace.as_str() {
         "" => DEFAULT_NAMESPACE,
         namespace => namespace,

@@ -47,7 +47,7 @@ fn result_line(applied: &Applied) -> String {
     };
     let kind = applied.kind.parse().map_or_else(
         |_| applied.kind.to_ascii_lowercase(),
-        |it: Resource| it.singular_name(),
+        |resource: Resource| resource.singular_name(),
     );
     format!("{kind}/{} {outcome}\n", applied.name)
 }

@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn arguments_select_a_kind_or_objects() {
         let pods = |names: &[&str]| {
-            let names = names.iter().map(|&it| it.to_owned());
+            let names = names.iter().map(|&name| name.to_owned());
             Ok(Selection::Named(POD, names.collect()))
         };
         assert_eq!(parse("pods"), Ok(Selection::All(POD)));

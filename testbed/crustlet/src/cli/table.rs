@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     fn row(cells: &[&str]) -> Vec<String> {
-        cells.iter().map(|&it| it.to_owned()).collect()
+        cells.iter().map(|&cell| cell.to_owned()).collect()
     }
 
     #[test]

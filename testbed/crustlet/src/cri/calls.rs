@@ -127,7 +127,7 @@ impl Cri {
         timeout: Option<Duration>,
     ) -> Result<ExecSyncResponse, CriError> {
         // The runtime's timeout is in whole seconds, and 0 means none.
-        let seconds = timeout.map_or(0, |it| it.as_millis().div_ceil(1000).max(1));
+        let seconds = timeout.map_or(0, |timeout| timeout.as_millis().div_ceil(1000).max(1));
         let request = ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command.to_vec(),

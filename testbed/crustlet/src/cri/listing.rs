@@ -147,15 +147,23 @@ impl Cri {
             Err(error) if error.code == Code::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        let address = network.map(|it| it.ip).filter(|ip| !ip.is_empty());
+        let address = network
+            .map(|network| network.ip)
+            .filter(|ip| !ip.is_empty());
         self.with_cache(|cache| cache.addresses.insert(sandbox.to_owned(), address.clone()));
         Ok(address)
     }
 
     /// Removes sandboxes and containers from the cache that aren't listed any more.
     fn retain_cached(&self, sandboxes: &[PodSandbox], containers: &[Container]) {
-        let sandboxes: HashSet<&str> = sandboxes.iter().map(|it| it.id.as_str()).collect();
-        let containers: HashSet<&str> = containers.iter().map(|it| it.id.as_str()).collect();
+        let sandboxes: HashSet<&str> = sandboxes
+            .iter()
+            .map(|sandbox| sandbox.id.as_str())
+            .collect();
+        let containers: HashSet<&str> = containers
+            .iter()
+            .map(|container| container.id.as_str())
+            .collect();
         self.with_cache(|cache| {
             cache
                 .addresses

@@ -211,7 +211,7 @@ mod tests {
             (&[], &old, Mode::SingleNodeWriter),
         ];
         for (modes, capabilities, expected) in cases {
-            let modes: Vec<String> = modes.iter().map(|&it| it.to_owned()).collect();
+            let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
             assert_eq!(
                 node_access_mode(&modes, capabilities),
                 expected,

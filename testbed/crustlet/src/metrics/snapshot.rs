@@ -82,7 +82,7 @@ impl Snapshot {
 
 /// Returns whether a volume is abnormal. `None` if that isn't known.
 fn is_abnormal(stats: &Stats) -> Option<bool> {
-    stats.condition.as_ref().map(|it| it.abnormal)
+    stats.condition.as_ref().map(|condition| condition.abnormal)
 }
 
 /// A metric of a claim's volume: its name, its help text, and the function that returns its value, or `None` if that

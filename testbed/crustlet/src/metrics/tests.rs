@@ -5,7 +5,10 @@ use crate::volumes::stats::{SpaceUsage, Stats, VolumeCondition};
 #[track_caller]
 fn assert_lines(text: &str, lines: &[&str]) {
     for line in lines {
-        assert!(text.lines().any(|it| it == *line), "{line} isn't in {text}");
+        assert!(
+            text.lines().any(|found| found == *line),
+            "{line} isn't in {text}"
+        );
     }
 }
 
@@ -195,9 +198,9 @@ fn all_metrics_are_documented() {
     metrics.csi_call("d", "/a/b", Code::Ok, Duration::ZERO);
     metrics.operation("d", StorageOperation::Mount, true, Duration::ZERO);
     let text = metrics.page().body;
-    let types = text.lines().filter_map(|it| it.strip_prefix("# TYPE "));
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let mut count = 0;
-    for (name, kind) in types.map(|it| it.split_once(' ').expect("a type")) {
+    for (name, kind) in types.map(|line| line.split_once(' ').expect("a type")) {
         let name = match kind {
             "counter" => format!("`{name}_total`"),
             _ => format!("`{name}`"),

@@ -128,7 +128,7 @@ pub(crate) fn from_document(document: Value) -> Result<Manifest, DocumentError> 
     let name = header
         .metadata
         .name
-        .filter(|it| !it.is_empty())
+        .filter(|name| !name.is_empty())
         .ok_or_else(missing)?;
     let namespace = match header.metadata.namespace {
         _ if !kind.is_namespaced() => String::new(),
@@ -143,7 +143,7 @@ pub(crate) fn from_document(document: Value) -> Result<Manifest, DocumentError> 
     };
     if let Some(part) = [&name.name, &name.namespace]
         .into_iter()
-        .find(|it| !it.is_empty() && !is_name(it))
+        .find(|part| !part.is_empty() && !is_name(part))
     {
         return Err(invalid(format!(
             "{part:?} is not a valid name; hint: use lower-case letters, digits, `-` and `.`, at most 253 bytes"
@@ -186,8 +186,10 @@ fn typed(kind: Kind, name: &Name, document: &Value) -> Result<Object, String> {
                 fs_mgmt_socket: Option<PathBuf>,
             }
             let extra: ExtraFields = deserialize(document)?;
-            let socket = extra.fs_mgmt_socket.filter(|it| !it.as_os_str().is_empty());
-            if let Some(relative) = socket.as_ref().filter(|it| !it.is_absolute()) {
+            let socket = extra
+                .fs_mgmt_socket
+                .filter(|path| !path.as_os_str().is_empty());
+            if let Some(relative) = socket.as_ref().filter(|socket| !socket.is_absolute()) {
                 let relative = relative.display();
                 return Err(format!("fsMgmtSocket: {relative} is not an absolute path"));
             }

@@ -64,7 +64,11 @@ impl Pod {
     pub(super) fn read(document: &Value, name: &Name) -> Result<Self, String> {
         let object: Object = deserialize(document)?;
         let extra: ExtraFields = deserialize(document)?;
-        let deferred = extra.spec.volumes.iter().filter(|it| it.is_deferred());
+        let deferred = extra
+            .spec
+            .volumes
+            .iter()
+            .filter(|volume| volume.is_deferred());
         let metadata = object.metadata;
         let mut spec = object.spec.ok_or("the pod has no spec")?;
         // The pod runs on this node. The node's name is added when the pod is shown.
@@ -90,11 +94,16 @@ impl Pod {
         if spec.containers.is_empty() {
             return Err("spec.containers is empty".to_owned());
         }
-        let volumes = || spec.volumes.iter().flatten().map(|it| it.name.as_str());
-        let containers = || self.containers().map(|it| it.name.as_str());
+        let volumes = || {
+            spec.volumes
+                .iter()
+                .flatten()
+                .map(|volume| volume.name.as_str())
+        };
+        let containers = || self.containers().map(|container| container.name.as_str());
         for (field, name) in volumes()
-            .map(|it| ("volumes", it))
-            .chain(containers().map(|it| ("containers", it)))
+            .map(|name| ("volumes", name))
+            .chain(containers().map(|name| ("containers", name)))
         {
             if !is_name(name) || name.contains('.') {
                 return Err(format!("spec.{field}: {name:?} is not a valid name"));
@@ -173,7 +182,7 @@ impl Pod {
 pub(crate) fn set_deferred(document: &mut Value, name: &str) {
     let volumes = document.pointer_mut("/spec/volumes");
     let volumes = volumes.and_then(Value::as_array_mut).into_iter().flatten();
-    for volume in volumes.filter(|it| it["name"] == name) {
+    for volume in volumes.filter(|volume| volume["name"] == name) {
         for source in ["persistentVolumeClaim", "ephemeral", "csi"] {
             if let Some(Value::Object(source)) = volume.get_mut(source) {
                 source.insert("deferFSMount".to_owned(), Value::Bool(true));

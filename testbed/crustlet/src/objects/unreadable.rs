@@ -25,7 +25,11 @@ pub(super) fn find_unreadable_field<T: DeserializeOwned>(document: &Value) -> St
     if document.to_string().len() > MAX_DOCUMENT_SIZE {
         return String::new();
     }
-    let error_of = |document: &Value| T::deserialize(document).err().map(|it| it.to_string());
+    let error_of = |document: &Value| {
+        T::deserialize(document)
+            .err()
+            .map(|error| error.to_string())
+    };
     let error = error_of(document);
     let mut path = Vec::new();
     let without = |parents: &[PathSegment], child: &PathSegment| {

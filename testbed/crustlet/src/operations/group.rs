@@ -32,14 +32,14 @@ pub(super) fn group_to_apply(
         return Ok(None);
     }
     let driver = objects.drivers.get(&mount.volume.id.driver);
-    let policy = driver.and_then(|it| it.spec.fs_group_policy.as_deref());
+    let policy = driver.and_then(|driver| driver.spec.fs_group_policy.as_deref());
     let applies = match policy {
         Some("None") => false,
         Some("File") => true,
         // The default is ReadWriteOnceWithFSType.
         _ => {
             let mut modes = mount.volume.access_modes.iter();
-            let is_once = modes.any(|it| it == "ReadWriteOnce" || it == "ReadWriteOncePod");
+            let is_once = modes.any(|mode| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod");
             is_once && !mount.volume.fs_type.is_empty()
         }
     };

@@ -34,7 +34,9 @@ pub(super) fn read_pod_record(layout: &RootDirLayout, uid: &str) -> Option<Pod> 
     let path = layout.pod(uid);
     let read = || -> Result<Option<Pod>, String> {
         let directory = Directory::open(&path).map_err(|error| error_message(&error))?;
-        let bytes = directory.map(|it| it.read_record(POD_RECORD)).transpose();
+        let bytes = directory
+            .map(|directory| directory.read_record(POD_RECORD))
+            .transpose();
         let Some(bytes) = bytes.map_err(|error| error_message(&error))?.flatten() else {
             return Ok(None);
         };
@@ -66,7 +68,10 @@ pub(crate) fn remove_pod(layout: &RootDirLayout, uid: &str) -> Result<(), Operat
     subpath::unbind_all(&layout.subpaths(uid))?;
     // Data on a mount must not be removed with the directory.
     let mounts = mountinfo::read_own()?;
-    if let Some(mount) = mounts.iter().find(|it| it.mount_point.starts_with(&pod)) {
+    if let Some(mount) = mounts
+        .iter()
+        .find(|mount| mount.mount_point.starts_with(&pod))
+    {
         return Err(OperationError::system("rmdir", &mount.mount_point)(
             Errno::BUSY,
         ));

@@ -211,16 +211,16 @@ fn pod_info(
     mount: &MountSpec,
 ) -> Result<HashMap<String, String>, OperationError> {
     let driver = &mount.volume.id.driver;
-    let spec = objects.drivers.get(driver).map(|it| &it.spec);
+    let spec = objects.drivers.get(driver).map(|driver| &driver.spec);
     let is_inline = mount.volume.lifecycle == Lifecycle::Ephemeral;
     let mut modes = spec
         .iter()
-        .flat_map(|it| &it.volume_lifecycle_modes)
+        .flat_map(|spec| &spec.volume_lifecycle_modes)
         .flatten();
     if is_inline && !modes.any(|mode| mode == Lifecycle::Ephemeral.as_str()) {
         return Err(OperationError::NoInlineVolumes(driver.clone()));
     }
-    if spec.and_then(|it| it.pod_info_on_mount) != Some(true) {
+    if spec.and_then(|spec| spec.pod_info_on_mount) != Some(true) {
         return Ok(HashMap::new());
     }
     let account = pod.spec.service_account_name.as_deref();

@@ -139,8 +139,8 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
         let pod = state
             .pods
             .iter()
-            .find(|it| unreadable.pod.as_deref() == Some(&it.uid));
-        let recorded = pod.and_then(|it| it.recorded.as_ref());
+            .find(|pod| unreadable.pod.as_deref() == Some(&pod.uid));
+        let recorded = pod.and_then(|pod| pod.recorded.as_ref());
         unreadable.publication = volumes.presumed_publication(unreadable, recorded)?;
     }
     Ok(state)
@@ -177,13 +177,13 @@ impl VolumesByName {
         unreadable: &UnreadableVolume,
         recorded: Option<&Pod>,
     ) -> Result<Option<Publication>, OperationError> {
-        let name = unreadable.path.file_name().and_then(|it| it.to_str());
+        let name = unreadable.path.file_name().and_then(|name| name.to_str());
         let (Some(pod), Some(name)) = (&unreadable.pod, name) else {
             return Ok(None);
         };
-        let volumes = recorded.and_then(|it| it.spec.volumes.as_ref());
+        let volumes = recorded.and_then(|recorded| recorded.spec.volumes.as_ref());
         let mut volumes = volumes.into_iter().flatten();
-        if volumes.any(|it| it.name == name && it.csi.is_some()) {
+        if volumes.any(|volume| volume.name == name && volume.csi.is_some()) {
             // An inline volume belongs to one pod.
             return Ok(None);
         }
@@ -193,7 +193,7 @@ impl VolumesByName {
         };
         let target = mount_point(unreadable);
         let mounts = mountinfo::read_own()?;
-        let is_mounted = mounts.iter().any(|it| it.mount_point == target);
+        let is_mounted = mounts.iter().any(|mount| mount.mount_point == target);
         Ok(Some(Publication {
             id: id.clone(),
             pod: pod.clone(),
@@ -316,11 +316,16 @@ mod tests {
         record(&layout.volume("b", "scratch"), &inline);
         let state = reconstruct(&layout).unwrap();
         assert_eq!(state.staged, [id("one")]);
-        let pods: Vec<&str> = state.pods.iter().map(|it| it.uid.as_str()).collect();
+        let pods: Vec<&str> = state.pods.iter().map(|pod| pod.uid.as_str()).collect();
         assert_eq!(pods, ["a", "b"]);
         let summary = |publication: &(Publication, Lifecycle)| {
-            let (it, lifecycle) = publication;
-            (it.id.handle.clone(), it.pod.clone(), it.mounter, *lifecycle)
+            let (publication, lifecycle) = publication;
+            (
+                publication.id.handle.clone(),
+                publication.pod.clone(),
+                publication.mounter,
+                *lifecycle,
+            )
         };
         let published: Vec<_> = state.published.iter().map(summary).collect();
         let expected = [
@@ -358,7 +363,9 @@ mod tests {
         let state = reconstruct(&layout).unwrap();
         assert_eq!(state.staged, [id("one")]);
         let published = state.published.iter();
-        let published: Vec<_> = published.map(|(it, _)| (&it.id, &*it.directory)).collect();
+        let published: Vec<_> = published
+            .map(|(publication, _)| (&publication.id, &*publication.directory))
+            .collect();
         assert_eq!(published, [(&id("one"), "pv-1")]);
         assert_eq!(state.unreadable, []);
     }
@@ -382,7 +389,7 @@ mod tests {
         let reasons: Vec<&str> = state
             .unreadable
             .iter()
-            .map(|it| it.reason.as_str())
+            .map(|unreadable| unreadable.reason.as_str())
             .collect();
         assert_eq!(reasons[..2], ["no vol_data.json", "specVolID is \"pv-1\""]);
         assert!(reasons[2].contains("torn/vol_data.json"), "{reasons:?}");
@@ -414,7 +421,11 @@ mod tests {
         fs::create_dir_all(layout.staging(&id("two"))).unwrap();
         let state = reconstruct(&layout).unwrap();
         assert_eq!(state.staged, [id("one")]);
-        let paths: Vec<&PathBuf> = state.unreadable.iter().map(|it| &it.path).collect();
+        let paths: Vec<&PathBuf> = state
+            .unreadable
+            .iter()
+            .map(|unreadable| &unreadable.path)
+            .collect();
         assert_eq!(
             paths,
             [&layout.staged(&id("two"))],
@@ -479,8 +490,10 @@ mod tests {
         let presumed = state
             .unreadable
             .iter()
-            .filter(|it| it.publication.is_some());
-        let presumed: Vec<_> = presumed.filter_map(|it| it.pod.as_deref()).collect();
+            .filter(|unreadable| unreadable.publication.is_some());
+        let presumed: Vec<_> = presumed
+            .filter_map(|volume| volume.pod.as_deref())
+            .collect();
         assert_eq!((state.unreadable.len(), presumed), (2, vec!["b"]));
     }
 

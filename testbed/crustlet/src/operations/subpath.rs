@@ -82,7 +82,7 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>, OperationError> {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(OperationError::io("readdir", directory)(error)),
     };
-    let paths = entries.map(|entry| entry.map(|it| it.path()));
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     let paths: Result<Vec<_>, _> = paths.collect();
     paths.map_err(OperationError::io("readdir", directory))
 }

@@ -82,7 +82,10 @@ fn parse(info: PluginInfo, socket: &Path) -> Result<Registration, InvalidRegistr
     if !is_driver_name(&name) {
         return Err(InvalidRegistration::DriverName(name));
     }
-    if !supported_versions.iter().any(|it| is_supported(it)) {
+    if !supported_versions
+        .iter()
+        .any(|supported_version| is_supported(supported_version))
+    {
         return Err(InvalidRegistration::Versions(supported_versions));
     }
     let endpoint = match endpoint.as_str() {
@@ -110,7 +113,7 @@ mod tests {
             r#type: r#type.to_owned(),
             name: name.to_owned(),
             endpoint: endpoint.to_owned(),
-            supported_versions: versions.iter().map(|&it| it.to_owned()).collect(),
+            supported_versions: versions.iter().map(|&version| version.to_owned()).collect(),
         }
     }
 

@@ -109,7 +109,7 @@ pub(crate) struct MountSource {
 /// Returns the runtime handler of a pod. Empty means the runtime's default.
 pub(crate) fn runtime_handler(objects: &Objects, pod: &Pod) -> Result<String, ConfigError> {
     let class = pod.spec.runtime_class_name.as_deref();
-    let Some(class) = class.filter(|it| !it.is_empty()) else {
+    let Some(class) = class.filter(|class| !class.is_empty()) else {
         return Ok(String::new());
     };
     match objects.runtime_classes.get(class) {

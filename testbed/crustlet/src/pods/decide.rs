@@ -98,8 +98,11 @@ impl StepChooser<'_> {
         if !observed.is_stopped() {
             return self.unless_delayed(stop_pod(observed, grace));
         }
-        let containers = observed.containers.iter().map(|it| it.id.clone());
-        let sandboxes = observed.sandboxes.iter().map(|it| it.id.clone());
+        let containers = observed
+            .containers
+            .iter()
+            .map(|container| container.id.clone());
+        let sandboxes = observed.sandboxes.iter().map(|sandbox| sandbox.id.clone());
         self.unless_delayed(PodStep::End(EndStep::RemovePod {
             containers: containers.collect(),
             sandboxes: sandboxes.collect(),
@@ -152,7 +155,7 @@ impl StepChooser<'_> {
     /// aren't replaced in a tight loop.
     fn new_sandbox(&mut self, observed: &ObservedPod) -> Option<PodStep> {
         let newest = observed.sandboxes.first();
-        let age = newest.and_then(|it| self.now.duration_since(it.created).ok());
+        let age = newest.and_then(|newest| self.now.duration_since(newest.created).ok());
         match age.and_then(|age| SANDBOX_DELAY.checked_sub(age)) {
             Some(pause) if !pause.is_zero() => {
                 self.wait(pause);
@@ -168,20 +171,24 @@ impl StepChooser<'_> {
         observed: &ObservedPod,
         current: &ObservedSandbox,
     ) -> Option<PodStep> {
-        let is_known =
-            |it: &&ObservedContainer| pod.containers().any(|known| known.name == it.name);
-        if let Some(other) = observed.alive().find(|it| !is_known(it)) {
+        let is_known = |container: &&ObservedContainer| {
+            pod.containers().any(|known| known.name == container.name)
+        };
+        if let Some(other) = observed.alive().find(|container| !is_known(container)) {
             return self.unless_delayed(stop_container(other, observed));
         }
         let policy = RestartPolicy::of(pod);
-        let is_created = |it: &v1::Container| observed.latest_in(&current.id, &it.name).is_some();
+        let is_created =
+            |container: &v1::Container| observed.latest_in(&current.id, &container.name).is_some();
         // Init containers run one after another, and again in each sandbox. Once an app container exists, all of them
         // have succeeded, even if they were removed since.
         if !pod.spec.containers.iter().any(is_created) {
             for container in pod.spec.init_containers.iter().flatten() {
                 let name = &container.name;
                 let latest = observed.latest_in(&current.id, name);
-                let is_done = |it: &ObservedContainer| it.exit().is_some_and(|exit| exit.code == 0);
+                let is_done = |container: &ObservedContainer| {
+                    container.exit().is_some_and(|exit| exit.code == 0)
+                };
                 if latest.is_some_and(is_done) {
                     continue;
                 }
@@ -232,8 +239,8 @@ impl StepChooser<'_> {
     /// Removes an old container or sandbox. For each name the newest container is kept, and the one before it while the
     /// newest hasn't ended, for their logs.
     fn remove_old(&mut self, observed: &ObservedPod) -> Option<PodStep> {
-        let is_kept = |it: &ObservedContainer| {
-            let latest = observed.latest(&it.name);
+        let is_kept = |container: &ObservedContainer| {
+            let latest = observed.latest(&container.name);
             let previous = latest.and_then(|latest| {
                 if latest.exit().is_some() {
                     None
@@ -244,15 +251,16 @@ impl StepChooser<'_> {
             [latest, previous]
                 .into_iter()
                 .flatten()
-                .any(|kept| kept.id == it.id)
+                .any(|kept| kept.id == container.id)
         };
         let mut containers = observed.containers.iter();
-        if let Some(old) = containers.find(|it| !it.is_alive() && !is_kept(it)) {
+        if let Some(old) = containers.find(|container| !container.is_alive() && !is_kept(container))
+        {
             return self.unless_delayed(remove_container(old));
         }
-        let is_empty = |it: &&ObservedSandbox| {
+        let is_empty = |sandbox: &&ObservedSandbox| {
             let mut containers = observed.containers.iter();
-            !it.is_ready && !containers.any(|container| container.sandbox == it.id)
+            !sandbox.is_ready && !containers.any(|container| container.sandbox == sandbox.id)
         };
         let old = observed.sandboxes.iter().skip(1).find(is_empty)?;
         let id = old.id.clone();
@@ -295,10 +303,16 @@ fn start_container(
 }
 
 fn stop_pod(observed: &ObservedPod, grace: Duration) -> PodStep {
-    let alive = observed.alive().map(|it| (it.id.clone(), it.name.clone()));
+    let alive = observed
+        .alive()
+        .map(|container| (container.id.clone(), container.name.clone()));
     PodStep::End(EndStep::StopPod {
         containers: alive.collect(),
-        sandboxes: observed.sandboxes.iter().map(|it| it.id.clone()).collect(),
+        sandboxes: observed
+            .sandboxes
+            .iter()
+            .map(|sandbox| sandbox.id.clone())
+            .collect(),
         grace,
     })
 }

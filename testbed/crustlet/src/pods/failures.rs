@@ -76,7 +76,8 @@ impl Failures {
     /// Returns the subjects that must not be retried yet.
     pub(crate) fn retry_delays(&self, now: Instant) -> RetryDelays {
         let subjects = self.last.keys().filter_map(|subject| {
-            let remaining = [&self.steps, &self.pulls].map(|it| it.remaining(subject, now));
+            let remaining =
+                [&self.steps, &self.pulls].map(|backoff| backoff.remaining(subject, now));
             Some((subject.clone(), remaining.into_iter().flatten().max()?))
         });
         RetryDelays(subjects.collect())
@@ -98,7 +99,7 @@ mod tests {
     #[test]
     fn a_failed_pull_is_retried_later_than_other_steps() {
         let (mut failures, now) = (Failures::default(), Instant::now());
-        let [app, other] = ["app", "other"].map(|it| StepSubject::Container(it.to_owned()));
+        let [app, other] = ["app", "other"].map(|name| StepSubject::Container(name.to_owned()));
         failures.fail(app.clone(), failure(true), now);
         failures.fail(other.clone(), failure(false), now);
         let mut retry_delays = BTreeMap::from([

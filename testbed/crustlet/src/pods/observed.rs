@@ -103,35 +103,43 @@ impl ObservedContainer {
 impl ObservedPod {
     /// Returns the newest container with a name.
     pub(crate) fn latest(&self, name: &str) -> Option<&ObservedContainer> {
-        self.containers.iter().find(|it| it.name == name)
+        self.containers
+            .iter()
+            .find(|container| container.name == name)
     }
 
     /// Returns the newest container with a name in a sandbox.
     pub(crate) fn latest_in(&self, sandbox: &str, name: &str) -> Option<&ObservedContainer> {
         let mut containers = self.containers.iter();
-        containers.find(|it| it.sandbox == sandbox && it.name == name)
+        containers.find(|container| container.sandbox == sandbox && container.name == name)
     }
 
     /// Returns the container before the newest one with the same name, if it has ended.
     pub(crate) fn previous(&self, latest: &ObservedContainer) -> Option<&ObservedContainer> {
         let mut containers = self.containers.iter();
-        containers.find(|it| it.name == latest.name && it.id != latest.id && it.exit().is_some())
+        containers.find(|container| {
+            container.name == latest.name && container.id != latest.id && container.exit().is_some()
+        })
     }
 
     /// Returns the containers that may have processes.
     pub(crate) fn alive(&self) -> impl Iterator<Item = &ObservedContainer> {
-        self.containers.iter().filter(|it| it.is_alive())
+        self.containers
+            .iter()
+            .filter(|container| container.is_alive())
     }
 
     /// Returns whether no container has processes and no sandbox is ready, which means that the pod's volumes aren't
     /// used any more.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.alive().next().is_none() && !self.sandboxes.iter().any(|it| it.is_ready)
+        self.alive().next().is_none() && !self.sandboxes.iter().any(|sandbox| sandbox.is_ready)
     }
 
     /// Returns how long the pod's containers have to end, as recorded with its newest sandbox.
     pub(crate) fn grace(&self) -> Duration {
-        self.sandboxes.first().map_or(DEFAULT_GRACE, |it| it.grace)
+        self.sandboxes
+            .first()
+            .map_or(DEFAULT_GRACE, |sandbox| sandbox.grace)
     }
 }
 
@@ -167,9 +175,9 @@ pub(crate) fn group_by_pod(
     // The attempt comes first because containerd reports no creation time of a sandbox that it failed to create.
     for pod in pods.values_mut() {
         pod.sandboxes
-            .sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created)));
+            .sort_by_key(|sandbox| std::cmp::Reverse((sandbox.attempt, sandbox.created)));
         pod.containers
-            .sort_by_key(|it| std::cmp::Reverse((it.attempt, it.created)));
+            .sort_by_key(|container| std::cmp::Reverse((container.attempt, container.created)));
     }
     pods
 }
@@ -196,13 +204,16 @@ impl ObservedSandbox {
         let created = from_nanoseconds(sandbox.created_at);
         let annotation = |key| sandbox.annotations.get(key)?.parse().ok();
         Self {
-            attempt: sandbox.metadata.map(|it| it.attempt).unwrap_or_default(),
+            attempt: sandbox
+                .metadata
+                .map(|metadata| metadata.attempt)
+                .unwrap_or_default(),
             is_ready,
             created,
             address,
             grace: annotation(labels::GRACE).map_or(DEFAULT_GRACE, Duration::from_secs),
-            started: annotation(labels::STARTED).map_or(created, |it| {
-                SystemTime::UNIX_EPOCH + Duration::from_nanos(it)
+            started: annotation(labels::STARTED).map_or(created, |nanoseconds| {
+                SystemTime::UNIX_EPOCH + Duration::from_nanos(nanoseconds)
             }),
             handler: sandbox.runtime_handler,
             id: sandbox.id,
@@ -221,10 +232,13 @@ impl ObservedContainer {
         let name = container.labels.get(labels::CONTAINER_NAME);
         let name = name.filter(|name| is_name(name))?;
         let backoff = container.annotations.get(labels::BACKOFF);
-        let backoff = backoff.and_then(|it| it.parse().ok());
+        let backoff = backoff.and_then(|backoff| backoff.parse().ok());
         Some(Self {
             name: name.clone(),
-            attempt: container.metadata.map(|it| it.attempt).unwrap_or_default(),
+            attempt: container
+                .metadata
+                .map(|metadata| metadata.attempt)
+                .unwrap_or_default(),
             created: from_nanoseconds(container.created_at),
             state,
             backoff: Duration::from_secs(backoff.unwrap_or_default()),
@@ -332,7 +346,11 @@ mod tests {
         let pods = group_by_pod(sandboxes.into(), containers.into());
         let pod = &pods["u"];
         assert_eq!(pod.name, Name::new("shop", "web"));
-        let ids: Vec<&str> = pod.sandboxes.iter().map(|it| it.id.as_str()).collect();
+        let ids: Vec<&str> = pod
+            .sandboxes
+            .iter()
+            .map(|sandbox| sandbox.id.as_str())
+            .collect();
         assert_eq!(ids, ["s2", "s1", "s0"]);
         let latest = pod.latest("app").unwrap();
         assert_eq!(

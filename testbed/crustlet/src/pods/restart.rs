@@ -54,13 +54,13 @@ pub(crate) fn outcome(pod: &Pod, observed: &ObservedPod) -> Option<PodOutcome> {
     let exit = |name: &str| observed.latest(name).and_then(ObservedContainer::exit);
     let mut init = pod.spec.init_containers.iter().flatten();
     if policy == RestartPolicy::Never
-        && init.any(|it| exit(&it.name).is_some_and(|it| it.code != 0))
+        && init.any(|container| exit(&container.name).is_some_and(|exit| exit.code != 0))
     {
         return Some(PodOutcome::Failed);
     }
     let mut outcome = PodOutcome::Succeeded;
     for container in &pod.spec.containers {
-        let exit = exit(&container.name).filter(|it| !policy.restarts(it))?;
+        let exit = exit(&container.name).filter(|exit| !policy.restarts(exit))?;
         if exit.code != 0 {
             outcome = PodOutcome::Failed;
         }

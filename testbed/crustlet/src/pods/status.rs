@@ -38,18 +38,18 @@ pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     let phase = Phase::of(inputs);
     let statuses_of = |containers: &[k8s_openapi::api::core::v1::Container], is_init| {
         let statuses = containers.iter();
-        let statuses = statuses.map(|it| container::status(inputs, it, is_init));
+        let statuses = statuses.map(|spec| container::status(inputs, spec, is_init));
         statuses.collect::<Vec<ContainerStatus>>()
     };
     let init = pod.spec.init_containers.as_deref();
     let init = init.map(|containers| statuses_of(containers, true));
     let containers = statuses_of(&pod.spec.containers, false);
     let sandboxes = observed
-        .map(|it| it.sandboxes.as_slice())
+        .map(|observed| observed.sandboxes.as_slice())
         .unwrap_or_default();
-    let address = sandboxes.first().filter(|it| it.is_ready);
-    let address = address.and_then(|it| it.address.clone());
-    let started = sandboxes.iter().map(|it| it.started).min();
+    let address = sandboxes.first().filter(|sandbox| sandbox.is_ready);
+    let address = address.and_then(|address| address.address.clone());
+    let started = sandboxes.iter().map(|sandbox| sandbox.started).min();
     let started = started.and_then(to_time);
     PodStatus {
         phase: Some(phase.as_str().to_owned()),
@@ -64,7 +64,7 @@ pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         pod_ips: address.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: address,
         qos_class: Some(resources::qos_class(pod).as_str().to_owned()),
-        start_time: started.or_else(|| inputs.before.and_then(|it| it.start_time.clone())),
+        start_time: started.or_else(|| inputs.before.and_then(|status| status.start_time.clone())),
         ..PodStatus::default()
     }
 }
@@ -192,11 +192,12 @@ fn is_initialized(pod: &Pod, observed: &ObservedPod) -> bool {
         return false;
     };
     let latest = |name: &str| observed.latest_in(&sandbox.id, name);
-    let is_done = |it: &ObservedContainer| it.exit().is_some_and(|exit| exit.code == 0);
+    let is_done =
+        |container: &ObservedContainer| container.exit().is_some_and(|exit| exit.code == 0);
     let mut containers = pod.spec.containers.iter();
     let mut init = pod.spec.init_containers.iter().flatten();
-    containers.any(|it| latest(&it.name).is_some())
-        || init.all(|it| latest(&it.name).is_some_and(is_done))
+    containers.any(|container| latest(&container.name).is_some())
+        || init.all(|container| latest(&container.name).is_some_and(is_done))
 }
 
 #[cfg(test)]

@@ -97,7 +97,7 @@ impl PodStep {
     pub(crate) fn subject(&self) -> StepSubject {
         match self {
             Self::RunSandbox(_) | Self::PublishToRuntime { .. } => StepSubject::Sandbox,
-            Self::StartContainer(it) => StepSubject::Container(it.name.clone()),
+            Self::StartContainer(start) => StepSubject::Container(start.name.clone()),
             Self::End(_) => StepSubject::End,
         }
     }

@@ -26,7 +26,11 @@ impl FromStr for FeatureGates {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let mut gates = Self::default();
-        for gate in text.split(',').map(str::trim).filter(|it| !it.is_empty()) {
+        for gate in text
+            .split(',')
+            .map(str::trim)
+            .filter(|gate| !gate.is_empty())
+        {
             let (name, value) = gate
                 .split_once('=')
                 .ok_or_else(|| format!("{gate:?}: expected NAME=true or NAME=false"))?;

@@ -163,5 +163,7 @@ impl ManifestFile {
 
 fn names(manifests: &[Manifest]) -> BTreeSet<(Kind, &Name)> {
     let manifests = manifests.iter();
-    manifests.map(|it| (it.kind, &it.name)).collect()
+    manifests
+        .map(|manifest| (manifest.kind, &manifest.name))
+        .collect()
 }

@@ -224,7 +224,7 @@ fn applied_with(
     let current = CurrentState { loaded, started };
     let applied = apply(directory, current, text, NOW, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
-    Ok(applied.into_iter().map(|it| it.outcome).collect())
+    Ok(applied.into_iter().map(|applied| applied.outcome).collect())
 }
 
 #[test]

@@ -352,7 +352,7 @@ impl<'a> NewFile<'a> {
             .map_err(|error| WriteError::Yaml(kind, name.clone(), error.to_string()))?;
         // The contents are parsed to check them, because YAML can't represent every document unambiguously.
         let parsed = manifest::read(&contents)?;
-        if parsed.first().map(|it| &it.document) != Some(document) {
+        if parsed.first().map(|manifest| &manifest.document) != Some(document) {
             let reason = "the object cannot be represented as YAML".to_owned();
             return Err(WriteError::Yaml(kind, name.clone(), reason));
         }
@@ -369,6 +369,6 @@ impl<'a> NewFile<'a> {
 /// Opens the directory of a file, which is created if it doesn't exist. Returns it with the file's name.
 fn open_parent(path: &Path) -> Result<(Directory, &str), WriteError> {
     let parent = path.parent().unwrap_or(path);
-    let file = path.file_name().and_then(|it| it.to_str());
+    let file = path.file_name().and_then(|name| name.to_str());
     Ok((Directory::create(parent)?, file.unwrap_or_default()))
 }

@@ -26,7 +26,7 @@ pub(crate) fn claim_of(volume: &PersistentVolume) -> Option<(Name, Option<&str>)
     let reference = volume.spec.as_ref()?.claim_ref.as_ref()?;
     let namespace = reference.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE);
     let name = reference.name.as_deref().unwrap_or_default();
-    let uid = reference.uid.as_deref().filter(|it| !it.is_empty());
+    let uid = reference.uid.as_deref().filter(|uid| !uid.is_empty());
     Some((Name::new(namespace, name), uid))
 }
 
@@ -36,7 +36,7 @@ pub(crate) const RELEASED: &str = "Released";
 /// Returns whether a volume was released when its claim was deleted.
 pub(crate) fn was_released(volume: &PersistentVolume) -> bool {
     let status = volume.status.as_ref();
-    status.and_then(|it| it.phase.as_deref()) == Some(RELEASED)
+    status.and_then(|status| status.phase.as_deref()) == Some(RELEASED)
 }
 
 /// Compares a volume's `spec.claimRef` with the name and UID of a claim.
@@ -68,13 +68,13 @@ pub(crate) fn is_bound(
 /// Returns the `spec.volumeName` of a claim, unless it is empty.
 pub(crate) fn volume_of(claim: &PersistentVolumeClaim) -> Option<&str> {
     let name = claim.spec.as_ref()?.volume_name.as_deref();
-    name.filter(|it| !it.is_empty())
+    name.filter(|name| !name.is_empty())
 }
 
 /// Returns whether a claim has ever been bound.
 pub(crate) fn was_bound(claim: &PersistentVolumeClaim) -> bool {
     let annotations = claim.metadata.annotations.as_ref();
-    annotations.is_some_and(|it| it.contains_key(BIND_COMPLETED))
+    annotations.is_some_and(|annotations| annotations.contains_key(BIND_COMPLETED))
 }
 
 /// Returns whether a claim is being deleted. New pods can't use it any more.

@@ -93,9 +93,12 @@ impl DesiredState {
             }
         }
         // Storage is exclusive if at least one of its PersistentVolumes is ReadWriteOncePod.
-        let exclusive = all.iter().filter(|(_, _, it)| it.volume.is_exclusive());
-        let exclusive: BTreeSet<VolumeId> =
-            exclusive.map(|(_, _, it)| it.volume.id.clone()).collect();
+        let exclusive = all
+            .iter()
+            .filter(|(_, _, mount)| mount.volume.is_exclusive());
+        let exclusive: BTreeSet<VolumeId> = exclusive
+            .map(|(_, _, mount)| mount.volume.id.clone())
+            .collect();
         let mut holders = holders.clone();
         for (pod, name, mount) in all {
             let id = &mount.volume.id;
@@ -105,8 +108,12 @@ impl DesiredState {
             let had_mount = before.is_some_and(|volume| volume.mounts.contains_key(&pod.uid));
             let is_new = !is_holder && !had_mount;
             let claim = mount.volume.claim.as_ref();
-            let claim =
-                claim.filter(|claim| objects.claims.get(*claim).is_some_and(|it| is_deleted(it)));
+            let claim = claim.filter(|claim| {
+                objects
+                    .claims
+                    .get(*claim)
+                    .is_some_and(|claim| is_deleted(claim))
+            });
             let is_taken = exclusive.contains(id) && !is_holder;
             let result = match (claim, holders.first().filter(|_| is_taken)) {
                 (Some(claim), _) if is_new => Err(VolumeProblem::ClaimDeleted(claim.clone())),
@@ -129,8 +136,9 @@ impl DesiredState {
 
     fn add_mount(&mut self, uid: &str, mount: MountSpec) -> Result<(), VolumeProblem> {
         let (id, directory) = (&mount.volume.id, &mount.volume.directory);
-        let is_conflict =
-            |(other, it): (&VolumeId, &MountSpec)| other != id && it.volume.directory == *directory;
+        let is_conflict = |(other, mount): (&VolumeId, &MountSpec)| {
+            other != id && mount.volume.directory == *directory
+        };
         if self.of_pod(uid).any(is_conflict) {
             let (id, directory) = (id.to_string(), directory.clone());
             return Err(VolumeProblem::DirectoryConflict { id, directory });

@@ -56,10 +56,10 @@ fn next_steps(
     actual: Option<&ActualVolume>,
     allowed: AllowedSteps<'_>,
 ) -> Vec<VolumeStep> {
-    let desired_mount = |pod: &String| desired.and_then(|it| it.mounts.get(pod));
+    let desired_mount = |pod: &String| desired.and_then(|desired| desired.mounts.get(pod));
     let mut steps = Vec::new();
     // Unpublishing comes first: a volume may have to be unpublished before another pod can get it.
-    for (pod, mount) in actual.iter().flat_map(|it| &it.mounts) {
+    for (pod, mount) in actual.iter().flat_map(|actual| &actual.mounts) {
         let is_running = allowed.running.contains(pod);
         let is_unpublished = match desired_mount(pod) {
             None => allowed.may_unmount && !is_running,
@@ -77,11 +77,12 @@ fn next_steps(
             steps.push(VolumeStep::Unpublish(pod.clone()));
         }
     }
-    let staged = actual.and_then(|it| it.staged);
-    for (pod, mount) in desired.iter().flat_map(|it| &it.mounts) {
-        let current = actual.and_then(|it| it.mounts.get(pod));
+    let staged = actual.and_then(|actual| actual.staged);
+    for (pod, mount) in desired.iter().flat_map(|desired| &desired.mounts) {
+        let current = actual.and_then(|actual| actual.mounts.get(pod));
         let is_unpublished = steps.contains(&VolumeStep::Unpublish(pod.clone()));
-        if is_unpublished || current.is_some_and(|it| it.certainty == Certainty::Certain) {
+        if is_unpublished || current.is_some_and(|current| current.certainty == Certainty::Certain)
+        {
             continue;
         }
         let is_ephemeral = mount.volume.lifecycle == Lifecycle::Ephemeral;
@@ -91,7 +92,7 @@ fn next_steps(
             steps.push(VolumeStep::Stage);
         }
     }
-    let is_unpublished = actual.is_some_and(|it| it.mounts.is_empty());
+    let is_unpublished = actual.is_some_and(|actual| actual.mounts.is_empty());
     if desired.is_none() && is_unpublished && staged.is_some() && allowed.may_unmount {
         steps.push(VolumeStep::Unstage);
     }

@@ -208,7 +208,7 @@ pub(crate) fn resolve(
     let context = pod.spec.security_context.as_ref();
     let has_subpath = pod
         .containers()
-        .flat_map(|it| it.volume_mounts.iter().flatten())
+        .flat_map(|container| container.volume_mounts.iter().flatten())
         .any(|mount| {
             let subpaths = [&mount.sub_path, &mount.sub_path_expr];
             mount.name == volume.name
@@ -220,8 +220,8 @@ pub(crate) fn resolve(
         volume: spec,
         deferred,
         read_only,
-        fs_group: context.and_then(|it| it.fs_group),
-        change_policy: context.and_then(|it| it.fs_group_change_policy.clone()),
+        fs_group: context.and_then(|context| context.fs_group),
+        change_policy: context.and_then(|context| context.fs_group_change_policy.clone()),
         runtime: runtime_socket(objects, pod)?,
         has_subpath,
     })))
@@ -244,7 +244,7 @@ fn runtime_socket(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, Resol
         .spec
         .runtime_class_name
         .as_deref()
-        .filter(|it| !it.is_empty())
+        .filter(|name| !name.is_empty())
     else {
         return Ok(None);
     };
@@ -282,14 +282,14 @@ fn resolve_claim(objects: &Objects, name: Name) -> Result<VolumeSpec, ResolveErr
         bound,
         volume,
         Some(name),
-        class.is_some_and(|it| it.allow_runtime_assisted_mount),
+        class.is_some_and(|class| class.allow_runtime_assisted_mount),
     )
 }
 
 /// Returns a volume's storage class, unless it is empty.
 pub(crate) fn storage_class(volume: &PersistentVolume) -> Option<&str> {
     let class = volume.spec.as_ref()?.storage_class_name.as_deref();
-    class.filter(|it| !it.is_empty())
+    class.filter(|class| !class.is_empty())
 }
 
 fn persistent_volume(
@@ -344,7 +344,7 @@ fn inline_volume(
         access_modes: vec!["ReadWriteOnce".to_owned()],
         read_only: source.read_only == Some(true),
         stage_secret: None,
-        publish_secret: secret.map(|it| Name::new(&pod.name.namespace, &it.name)),
+        publish_secret: secret.map(|secret| Name::new(&pod.name.namespace, &secret.name)),
         expand_secret: None,
         claim: None,
         capacity: None,
@@ -378,7 +378,7 @@ fn volume_id(volume: &str, driver: &str, handle: &str) -> Result<VolumeId, Resol
 /// Returns the name of a referenced secret, unless it is empty.
 pub(crate) fn secret(reference: Option<&SecretReference>) -> Option<Name> {
     let reference = reference?;
-    let name = reference.name.as_deref().filter(|it| !it.is_empty())?;
+    let name = reference.name.as_deref().filter(|name| !name.is_empty())?;
     Some(Name::new(
         reference.namespace.as_deref().unwrap_or_default(),
         name,

@@ -14,8 +14,11 @@ pub(crate) struct Stats {
 impl Stats {
     /// Returns the message of an abnormal condition. `None` if the condition is normal or unknown.
     pub(crate) fn abnormal(&self) -> Option<&str> {
-        let abnormal = self.condition.as_ref().filter(|it| it.abnormal);
-        abnormal.map(|it| it.message.as_str())
+        let abnormal = self
+            .condition
+            .as_ref()
+            .filter(|condition| condition.abnormal);
+        abnormal.map(|condition| condition.message.as_str())
     }
 }
 
@@ -69,9 +72,9 @@ macro_rules! impl_from_response {
                         Unit::Unknown => {}
                     }
                 }
-                stats.condition = response.volume_condition.map(|it| VolumeCondition {
-                    abnormal: it.abnormal,
-                    message: it.message,
+                stats.condition = response.volume_condition.map(|condition| VolumeCondition {
+                    abnormal: condition.abnormal,
+                    message: condition.message,
                 });
                 stats
             }

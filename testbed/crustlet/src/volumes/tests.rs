@@ -104,7 +104,7 @@ fn next_steps(
     may_unmount: bool,
     running: &[&str],
 ) -> Vec<VolumeStep> {
-    let running = running.iter().map(|&it| it.to_owned()).collect();
+    let running = running.iter().map(|&uid| uid.to_owned()).collect();
     let allowed = AllowedSteps {
         may_unmount,
         running: &running,

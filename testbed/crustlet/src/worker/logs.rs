@@ -66,7 +66,7 @@ mod tests {
         }
         remove_pod_logs(&logs, "1-2").unwrap();
         let remaining = fs::read_dir(&logs).unwrap();
-        let mut remaining: Vec<_> = remaining.map(|it| it.unwrap().file_name()).collect();
+        let mut remaining: Vec<_> = remaining.map(|entry| entry.unwrap().file_name()).collect();
         remaining.sort();
         assert_eq!(remaining, ["shop_db_1-22", "shop_db_21-2"]);
     }

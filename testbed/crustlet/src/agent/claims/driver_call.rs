@@ -61,17 +61,17 @@ impl DriverCall {
     pub(super) fn reservation(&self) -> Option<(VolumeId, &'static str)> {
         match self {
             Self::Create(_) | Self::ControllerExpand(_) => None,
-            Self::Delete(it) => Some((it.id(), "DeleteVolume")),
-            Self::NodeExpand(it) => Some((it.step.id.clone(), "NodeExpandVolume")),
+            Self::Delete(delete) => Some((delete.id(), "DeleteVolume")),
+            Self::NodeExpand(expand) => Some((expand.step.id.clone(), "NodeExpandVolume")),
         }
     }
 
     pub(super) fn driver(&self) -> &str {
         match self {
-            Self::Create(it) => &it.driver,
-            Self::Delete(it) => &it.driver,
-            Self::ControllerExpand(it) => &it.driver,
-            Self::NodeExpand(it) => &it.step.id.driver,
+            Self::Create(create) => &create.driver,
+            Self::Delete(delete) => &delete.driver,
+            Self::ControllerExpand(expand) => &expand.driver,
+            Self::NodeExpand(expand) => &expand.step.id.driver,
         }
     }
 

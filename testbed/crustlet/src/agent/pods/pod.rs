@@ -142,15 +142,15 @@ impl KnownPod {
 
     /// Returns the name in the pod's manifest, or else the name in the container runtime.
     pub(crate) fn name(&self) -> Option<Name> {
-        let from_manifest = self.pod.as_ref().map(|it| it.name.clone());
-        from_manifest.or_else(|| self.observed.as_ref().map(|it| it.name.clone()))
+        let from_manifest = self.pod.as_ref().map(|pod| pod.name.clone());
+        from_manifest.or_else(|| self.observed.as_ref().map(|observed| observed.name.clone()))
     }
 
     /// Returns the name of the pod that has this UID now: the name in the container runtime, or else the name in the
     /// manifest.
     pub(super) fn owner(&self) -> Option<Name> {
-        let observed = self.observed.as_ref().map(|it| it.name.clone());
-        observed.or_else(|| self.pod.as_ref().map(|it| it.name.clone()))
+        let observed = self.observed.as_ref().map(|observed| observed.name.clone());
+        observed.or_else(|| self.pod.as_ref().map(|pod| pod.name.clone()))
     }
 
     /// Records that a part of the cleanup failed. The cleanup is retried later.

@@ -130,8 +130,9 @@ impl Volumes {
             VolumeStep::Publish(pod) => {
                 let mount = Box::new(self.mount_of(id, pod)?);
                 // Before the driver has answered, the recorded mounter `Driver` is only an assumption.
-                let is_certain = |it: &Mounter| *it != Mounter::Driver || started.contains(pod);
-                let current = self.actual.mount(id, pod).map(|it| it.mounter);
+                let is_certain =
+                    |mounter: &Mounter| *mounter != Mounter::Driver || started.contains(pod);
+                let current = self.actual.mount(id, pod).map(|mount| mount.mounter);
                 let current = current.filter(is_certain);
                 VolumeOperation::Publish(mount, Arc::clone(pods.get(pod)?), current)
             }

@@ -132,7 +132,7 @@ impl Volumes {
             }
             // Part of the mount may be gone already. If the volume is desired again, it is published again.
             (VolumeStep::Unpublish(pod), _) => {
-                if let Some(mount) = known.and_then(|it| it.mounts.get_mut(pod)) {
+                if let Some(mount) = known.and_then(|known| known.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
                 }
             }
@@ -148,7 +148,7 @@ impl Volumes {
     /// Sets the mounter of a pod's volume, after an attempt found a mounter other than the requested one.
     fn correct_mounter(&mut self, id: &VolumeId, pod: &str, mounter: Mounter) {
         let volume = self.actual.volumes.get_mut(id);
-        if let Some(mount) = volume.and_then(|it| it.mounts.get_mut(pod)) {
+        if let Some(mount) = volume.and_then(|volume| volume.mounts.get_mut(pod)) {
             mount.mounter = mounter;
             mount.certainty = Certainty::Uncertain;
         }
@@ -160,7 +160,7 @@ impl Volumes {
             VolumeStep::Publish(pod) | VolumeStep::Unpublish(pod) => vec![pod.clone()],
             VolumeStep::Stage => {
                 let volume = self.desired.volumes.get(id);
-                volume.map_or_else(Vec::new, |it| it.mounts.keys().cloned().collect())
+                volume.map_or_else(Vec::new, |volume| volume.mounts.keys().cloned().collect())
             }
             VolumeStep::Unstage => Vec::new(),
         }
@@ -179,8 +179,8 @@ impl Volumes {
             VolumeStep::Unstage => "UnmountDevice",
         };
         let directory = match step {
-            VolumeStep::Unpublish(pod) => self.actual.mount(id, pod).map(|it| &it.directory),
-            _ => mount.map(|it| &it.volume.directory),
+            VolumeStep::Unpublish(pod) => self.actual.mount(id, pod).map(|mount| &mount.directory),
+            _ => mount.map(|mount| &mount.volume.directory),
         };
         let name = directory.map_or_else(|| id.to_string(), Clone::clone);
         format!("{call} failed for volume {name:?}")

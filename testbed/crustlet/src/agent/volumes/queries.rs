@@ -26,7 +26,7 @@ impl Volumes {
         !self.desired.problems.contains_key(&pod.uid)
             && desired.all(|(id, _)| {
                 let mount = self.actual.mount(id, &pod.uid);
-                mount.is_some_and(|it| it.certainty == Certainty::Certain)
+                mount.is_some_and(|mount| mount.certainty == Certainty::Certain)
             })
     }
 
@@ -50,7 +50,7 @@ impl Volumes {
         desired.any(|(id, _)| {
             self.actual
                 .mount(id, uid)
-                .is_some_and(|it| it.runtime_mount.is_some())
+                .is_some_and(|mount| mount.runtime_mount.is_some())
         })
     }
 
@@ -82,7 +82,7 @@ impl Volumes {
 
     /// Returns whether any volume is being published for a pod.
     pub(crate) fn is_being_published(&self, uid: &str) -> bool {
-        let is_publish = |it: &OngoingOperation| matches!(it, OngoingOperation::Step(VolumeStep::Publish(pod)) if pod == uid);
+        let is_publish = |operation: &OngoingOperation| matches!(operation, OngoingOperation::Step(VolumeStep::Publish(pod)) if pod == uid);
         self.under_way.values().any(is_publish)
     }
 }

@@ -22,15 +22,15 @@ fn create_requests_are_those_of_external_provisioner() {
     assert_eq!(create.secret, Some(Name::new("keys", "maker")));
     let capabilities = request.volume_capabilities.iter();
     let modes: Vec<i32> = capabilities
-        .map(|it| {
-            let Some(AccessType::Mount(mount)) = &it.access_type else {
-                panic!("{it:?}");
+        .map(|capability| {
+            let Some(AccessType::Mount(mount)) = &capability.access_type else {
+                panic!("{capability:?}");
             };
             assert_eq!(
                 (mount.fs_type.as_str(), mount.mount_flags.as_slice()),
                 ("ext4", &["noatime".to_owned()][..])
             );
-            it.access_mode.expect("a mode").mode
+            capability.access_mode.expect("a mode").mode
         })
         .collect();
     let expected = [Mode::SingleNodeSingleWriter, Mode::MultiNodeReaderOnly];

@@ -18,7 +18,7 @@ pub(super) const DEFAULT_VOLUME_MODE: &str = "Filesystem";
 
 /// Returns a text, or a default if it is missing or empty.
 pub(super) fn text_or<'t>(text: Option<&'t str>, default: &'t str) -> String {
-    let text = text.filter(|it| !it.is_empty());
+    let text = text.filter(|text| !text.is_empty());
     text.unwrap_or(default).to_owned()
 }
 
@@ -37,7 +37,7 @@ pub(super) fn access_modes(modes: Option<&[String]>) -> String {
     let modes = modes.unwrap_or_default();
     let listed = known
         .iter()
-        .filter(|(it, _)| modes.iter().any(|mode| mode == it));
+        .filter(|(known_mode, _)| modes.iter().any(|mode| mode == known_mode));
     listed
         .map(|(_, short)| *short)
         .collect::<Vec<_>>()
@@ -47,13 +47,14 @@ pub(super) fn access_modes(modes: Option<&[String]>) -> String {
 /// Returns the storage class. The beta annotation takes precedence over the field.
 pub(super) fn storage_class(metadata: &ObjectMeta, field: Option<&str>) -> String {
     let annotations = metadata.annotations.as_ref();
-    let beta = annotations.and_then(|it| it.get("volume.beta.kubernetes.io/storage-class"));
+    let beta = annotations
+        .and_then(|annotations| annotations.get("volume.beta.kubernetes.io/storage-class"));
     text_or(beta.map(String::as_str).or(field), "")
 }
 
 /// Returns the amount of `storage` in canonical form.
 pub(super) fn capacity(amounts: Option<&BTreeMap<String, Quantity>>) -> String {
-    let amount = amounts.and_then(|it| it.get("storage"));
+    let amount = amounts.and_then(|amounts| amounts.get("storage"));
     amount.map_or_else(|| "0".to_owned(), |Quantity(text)| canonical(text))
 }
 
@@ -64,7 +65,7 @@ mod tests {
     #[test]
     fn access_modes_are_abbreviated_and_sorted() {
         let modes = |modes: &[&str]| {
-            let modes: Vec<String> = modes.iter().map(|&it| it.to_owned()).collect();
+            let modes: Vec<String> = modes.iter().map(|&mode| mode.to_owned()).collect();
             access_modes(Some(&modes))
         };
         assert_eq!(modes(&["ReadWriteMany", "ReadWriteOnce"]), "RWO,RWX");

@@ -69,7 +69,7 @@ fn storage_class(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_js
     let class: StorageClass = typed(document)?;
     let annotations = class.metadata.annotations.as_ref();
     let is_true = |key: &str| {
-        let value = annotations.and_then(|it| it.get(key));
+        let value = annotations.and_then(|annotations| annotations.get(key));
         value.is_some_and(|value| value == "true")
     };
     let is_default = is_true("storageclass.kubernetes.io/is-default-class")
@@ -95,7 +95,7 @@ fn driver(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Err
     let driver: CSIDriver = typed(document)?;
     let spec = driver.spec;
     let audiences = spec.token_requests.map(|requests| {
-        let audiences = requests.into_iter().map(|it| it.audience);
+        let audiences = requests.into_iter().map(|request| request.audience);
         audiences.collect::<Vec<_>>().join(",")
     });
     let modes = spec.volume_lifecycle_modes.unwrap_or_default().join(",");

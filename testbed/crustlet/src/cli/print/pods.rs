@@ -33,8 +33,8 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
     let summary = summary(&pod, now);
     let spec = pod.spec.as_ref();
     let status = pod.status.as_ref();
-    let ip = status.and_then(|it| it.pod_ips.as_ref()?.first()?.ip.as_str().into());
-    let ip = ip.or_else(|| status.and_then(|it| it.pod_ip.as_deref()));
+    let ip = status.and_then(|status| status.pod_ips.as_ref()?.first()?.ip.as_str().into());
+    let ip = ip.or_else(|| status.and_then(|status| status.pod_ip.as_deref()));
     Ok(vec![vec![
         name(&pod.metadata),
         summary.ready,
@@ -42,8 +42,11 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
         summary.restarts,
         age::since(now, pod.metadata.creation_timestamp.as_ref()),
         text_or(ip, NONE),
-        text_or(spec.and_then(|it| it.node_name.as_deref()), NONE),
-        text_or(spec.and_then(|it| it.runtime_class_name.as_deref()), NONE),
+        text_or(spec.and_then(|spec| spec.node_name.as_deref()), NONE),
+        text_or(
+            spec.and_then(|spec| spec.runtime_class_name.as_deref()),
+            NONE,
+        ),
     ]])
 }
 
@@ -68,9 +71,9 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     let containers = || status.container_statuses.iter().flatten();
     let (ready, restarts) = if is_initialized {
         let mut restarts = init.sidecar_restarts;
-        containers().for_each(|it| restarts.add(it));
+        containers().for_each(|container| restarts.add(container));
         (
-            init.ready + containers().filter(|it| is_ready(it)).count(),
+            init.ready + containers().filter(|container| is_ready(container)).count(),
             restarts,
         )
     } else {
@@ -90,7 +93,7 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
         }
     };
     let sidecars = spec.init_containers.iter().flatten();
-    let total = spec.containers.len() + sidecars.filter(|it| is_sidecar(it)).count();
+    let total = spec.containers.len() + sidecars.filter(|sidecar| is_sidecar(sidecar)).count();
     Summary {
         ready: format!("{ready}/{total}"),
         status: status_text,
@@ -134,22 +137,24 @@ impl InitSummary {
         let mut init = Self::default();
         let statuses = status.init_container_statuses.iter().flatten();
         for (index, container) in statuses.enumerate() {
-            let is_sidecar = specs().any(|it| it.name == container.name && is_sidecar(it));
+            let is_sidecar = specs().any(|spec| spec.name == container.name && is_sidecar(spec));
             init.restarts.add(container);
             if is_sidecar {
                 init.sidecar_restarts.add(container);
             }
             let state = container.state.as_ref();
-            let terminated = state.and_then(|it| it.terminated.as_ref());
-            let waiting = state.and_then(|it| it.waiting.as_ref());
-            let reason = non_empty(waiting.and_then(|it| it.reason.as_deref()));
+            let terminated = state.and_then(|state| state.terminated.as_ref());
+            let waiting = state.and_then(|state| state.waiting.as_ref());
+            let reason = non_empty(waiting.and_then(|waiting| waiting.reason.as_deref()));
             match (terminated, reason) {
-                (Some(it), _) if it.exit_code == 0 => continue,
+                (Some(terminated), _) if terminated.exit_code == 0 => continue,
                 _ if is_sidecar && container.started == Some(true) => {
                     init.ready += usize::from(container.ready);
                     continue;
                 }
-                (Some(it), _) => init.unfinished = Some(format!("Init:{}", termination_reason(it))),
+                (Some(terminated), _) => {
+                    init.unfinished = Some(format!("Init:{}", termination_reason(terminated)))
+                }
                 (None, Some(reason)) if reason != "PodInitializing" => {
                     init.unfinished = Some(format!("Init:{reason}"));
                 }
@@ -171,10 +176,10 @@ struct Restarts {
 impl Restarts {
     fn add(&mut self, container: &ContainerStatus) {
         let last_run = container.last_state.as_ref();
-        let last_run = last_run.and_then(|it| it.terminated.as_ref());
+        let last_run = last_run.and_then(|last_run| last_run.terminated.as_ref());
         self.count = self.count.saturating_add(container.restart_count);
         self.last = last_run
-            .and_then(|it| it.finished_at.clone())
+            .and_then(|last_run| last_run.finished_at.clone())
             .max(self.last.take());
     }
 
@@ -195,13 +200,17 @@ fn not_running_reason(container: &ContainerStatus) -> Option<String> {
         waiting,
         ..
     } = container.state.as_ref()?;
-    let reason = non_empty(waiting.as_ref().and_then(|it| it.reason.as_deref()));
+    let reason = non_empty(
+        waiting
+            .as_ref()
+            .and_then(|waiting| waiting.reason.as_deref()),
+    );
     let reason = reason.map(str::to_owned);
     reason.or_else(|| terminated.as_ref().map(termination_reason))
 }
 
 fn termination_reason(container: &ContainerStateTerminated) -> String {
-    let signal = container.signal.filter(|it| *it != 0);
+    let signal = container.signal.filter(|signal| *signal != 0);
     match (non_empty(container.reason.as_deref()), signal) {
         (Some(reason), _) => reason.to_owned(),
         (None, Some(signal)) => format!("Signal:{signal}"),
@@ -211,7 +220,7 @@ fn termination_reason(container: &ContainerStateTerminated) -> String {
 
 fn is_ready(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
-    container.ready && state.is_some_and(|it| it.running.is_some())
+    container.ready && state.is_some_and(|state| state.running.is_some())
 }
 
 fn is_sidecar(container: &Container) -> bool {
@@ -221,11 +230,11 @@ fn is_sidecar(container: &Container) -> bool {
 /// Returns whether the pod has a condition whose status is `True`.
 fn has_condition(status: &PodStatus, name: &str) -> bool {
     let mut conditions = status.conditions.iter().flatten();
-    conditions.any(|it| it.type_ == name && it.status == "True")
+    conditions.any(|condition| condition.type_ == name && condition.status == "True")
 }
 
 fn non_empty(text: Option<&str>) -> Option<&str> {
-    text.filter(|it| !it.is_empty())
+    text.filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]

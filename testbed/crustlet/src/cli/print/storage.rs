@@ -88,9 +88,9 @@ fn persistent_volumes(document: &Value, now: SystemTime) -> Result<Vec<Row>, ser
         .deletion_timestamp
         .as_ref()
         .map_or(phase, |_| Some("Terminating"));
-    let claim = spec.claim_ref.as_ref().map(|it| {
-        let part = |it: &Option<String>| it.clone().unwrap_or_default();
-        format!("{}/{}", part(&it.namespace), part(&it.name))
+    let claim = spec.claim_ref.as_ref().map(|claim| {
+        let part = |text: &Option<String>| text.clone().unwrap_or_default();
+        format!("{}/{}", part(&claim.namespace), part(&claim.name))
     });
     let policy = spec.persistent_volume_reclaim_policy.as_deref();
     Ok(vec![vec![
@@ -139,10 +139,10 @@ fn node_volumes(document: &Value, _: SystemTime) -> Result<Vec<Row>, serde_json:
 
 fn node_volume(volume: &VolumeView, mount: Option<&MountView>) -> Row {
     let status = &volume.status;
-    let pod = mount.map(|it| it.pod.as_deref().unwrap_or(&it.pod_uid));
-    let mounter = mount.and_then(|it| it.mounter).map(serialized);
-    let state = mount.map(|it| serialized(it.state));
-    let mount_message = mount.and_then(|it| it.message.as_deref());
+    let pod = mount.map(|mount| mount.pod.as_deref().unwrap_or(&mount.pod_uid));
+    let mounter = mount.and_then(|mount| mount.mounter).map(serialized);
+    let state = mount.map(|mount| serialized(mount.state));
+    let mount_message = mount.and_then(|mount| mount.message.as_deref());
     let message = mount_message.or(status.message.as_deref());
     vec![
         volume.metadata.name.clone(),
@@ -153,7 +153,7 @@ fn node_volume(volume: &VolumeView, mount: Option<&MountView>) -> Row {
         text_or(state.as_deref(), NONE),
         text_or(status.operation.as_deref(), NONE),
         volume.spec.volume_handle.clone(),
-        text_or(mount.map(|it| it.target_path.as_str()), NONE),
+        text_or(mount.map(|mount| mount.target_path.as_str()), NONE),
         text_or(message, NONE),
     ]
 }

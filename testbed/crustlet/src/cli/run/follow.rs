@@ -99,7 +99,7 @@ pub(super) async fn follow(
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = Instant::now();
-    while pods.iter().any(|it| it.progress == Progress::Waiting) {
+    while pods.iter().any(|pod| pod.progress == Progress::Waiting) {
         tokio::select! {
             // Events are printed before the progress that they caused.
             biased;
@@ -152,7 +152,7 @@ async fn poll(client: &Client, pods: &mut [FollowedPod]) -> Result<()> {
 
 /// Prints an event of one of the pods, and remembers it if it is a warning.
 fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, table: &mut Table) {
-    let Some(pod) = pods.iter_mut().find(|it| it.is_regarding(event)) else {
+    let Some(pod) = pods.iter_mut().find(|pod| pod.is_regarding(event)) else {
         return;
     };
     let kind = type_of(event);
@@ -176,7 +176,7 @@ fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, tabl
 }
 
 fn result(pods: &[FollowedPod], timeout: Option<Duration>) -> Result<(), FollowError> {
-    let waiting = pods.iter().filter(|it| it.progress == Progress::Waiting);
+    let waiting = pods.iter().filter(|pod| pod.progress == Progress::Waiting);
     let waiting: Vec<String> = waiting.map(FollowedPod::waiting_reason).collect();
     let failed = pods.iter().filter_map(|pod| match &pod.progress {
         Progress::Failed(cause) => Some(format!("pod/{} failed: {cause}", pod.name.name)),

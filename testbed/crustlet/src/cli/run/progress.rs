@@ -19,19 +19,19 @@ impl Progress {
     /// Returns the progress of an existing pod.
     pub(super) fn of(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
-        let text = |text: Option<&String>| text.filter(|it| !it.is_empty()).cloned();
+        let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
         let containers = || {
-            let statuses = status.and_then(|it| it.container_statuses.as_ref());
+            let statuses = status.and_then(|status| status.container_statuses.as_ref());
             statuses.into_iter().flatten()
         };
-        match status.and_then(|it| it.phase.as_deref()) {
+        match status.and_then(|status| status.phase.as_deref()) {
             Some("Succeeded") => return Self::Succeeded,
             Some("Failed") => {
-                let init = status.and_then(|it| it.init_container_statuses.as_ref());
+                let init = status.and_then(|status| status.init_container_statuses.as_ref());
                 let mut statuses = init.into_iter().flatten().chain(containers());
-                let cause = text(status.and_then(|it| it.message.as_ref()))
+                let cause = text(status.and_then(|status| status.message.as_ref()))
                     .or_else(|| statuses.find_map(failure))
-                    .or_else(|| text(status.and_then(|it| it.reason.as_ref())));
+                    .or_else(|| text(status.and_then(|status| status.reason.as_ref())));
                 return Self::Failed(cause.unwrap_or_else(|| "no reason given".to_owned()));
             }
             Some("Running") => {}
@@ -39,7 +39,7 @@ impl Progress {
         }
         let spec = pod.spec.as_ref();
         let is_never_restarted =
-            spec.is_some_and(|it| it.restart_policy.as_deref() == Some("Never"));
+            spec.is_some_and(|spec| spec.restart_policy.as_deref() == Some("Never"));
         if let Some(failure) = containers().find_map(failure) {
             // The other containers may keep running.
             return if is_never_restarted {
@@ -48,8 +48,12 @@ impl Progress {
                 Self::Waiting
             };
         }
-        let expected = spec.map_or(0, |it| it.containers.len());
-        if containers().filter(|it| was_started(it)).count() < expected {
+        let expected = spec.map_or(0, |spec| spec.containers.len());
+        if containers()
+            .filter(|container| was_started(container))
+            .count()
+            < expected
+        {
             Self::Waiting
         } else {
             Self::Running
@@ -64,16 +68,22 @@ fn terminated(container: &ContainerStatus) -> Option<&ContainerStateTerminated> 
 /// Returns whether a container has been started: it is running, and its startup probe has succeeded, or it has ended.
 fn was_started(container: &ContainerStatus) -> bool {
     let state = container.state.as_ref();
-    let runs = state.is_some_and(|it| it.running.is_some()) && container.started != Some(false);
+    let runs =
+        state.is_some_and(|state| state.running.is_some()) && container.started != Some(false);
     runs || terminated(container).is_some()
 }
 
 /// Returns how a container failed. `None` if it hasn't ended, or has succeeded.
 fn failure(container: &ContainerStatus) -> Option<String> {
-    let ended = terminated(container).filter(|it| it.exit_code != 0)?;
+    let ended = terminated(container).filter(|terminated| terminated.exit_code != 0)?;
     let details = [&ended.message, &ended.reason];
-    let details = details.into_iter().flatten().find(|it| !it.is_empty());
-    let details = details.map(|it| format!(": {it}")).unwrap_or_default();
+    let details = details
+        .into_iter()
+        .flatten()
+        .find(|detail| !detail.is_empty());
+    let details = details
+        .map(|detail| format!(": {detail}"))
+        .unwrap_or_default();
     Some(format!(
         "container {} ended with exit code {}{details}",
         container.name, ended.exit_code

@@ -85,7 +85,10 @@ impl TestDriver {
             "csi_operations_seconds_count{{driver_name=\"csi.example\",method_name=\"/csi.v1.Identity/{method}\",grpc_status_code=\"{code}\",migrated=\"false\"}} 1"
         );
         let text = self.metrics.page().body;
-        assert!(text.lines().any(|it| it == line), "{line} isn't in {text}");
+        assert!(
+            text.lines().any(|found| found == line),
+            "{line} isn't in {text}"
+        );
     }
 }
 

@@ -124,7 +124,7 @@ pub(crate) fn subpath(
         volume: mount.name.clone(),
         reason,
     };
-    let non_empty = |text: &Option<String>| text.clone().filter(|it| !it.is_empty());
+    let non_empty = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let (field, path) = match (non_empty(&mount.sub_path), non_empty(&mount.sub_path_expr)) {
         (None, None) => return Ok(None),
         (Some(path), None) => ("subPath", path),
@@ -160,5 +160,5 @@ pub(crate) fn subpath(
     if path.contains('\0') {
         return Err(mount_error(format!("{field} {path:?} contains a NUL byte")));
     }
-    Ok(Some(parts).filter(|it| !it.as_os_str().is_empty()))
+    Ok(Some(parts).filter(|path| !path.as_os_str().is_empty()))
 }

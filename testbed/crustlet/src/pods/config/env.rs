@@ -68,11 +68,14 @@ fn field(pod: &Pod, node: &NodeInfo, reference: &ObjectFieldSelector) -> Option<
     let entry = |map: &Option<std::collections::BTreeMap<String, String>>, key: &str| {
         // The value of a missing key is empty.
         map.iter()
-            .find_map(|it| it.get(key))
+            .find_map(|map| map.get(key))
             .cloned()
             .unwrap_or_default()
     };
-    if let Some((map, key)) = path.strip_suffix("']").and_then(|it| it.split_once("['")) {
+    if let Some((map, key)) = path
+        .strip_suffix("']")
+        .and_then(|prefix| prefix.split_once("['"))
+    {
         return match map {
             "metadata.labels" => Some(entry(&pod.metadata.labels, key)),
             "metadata.annotations" => Some(entry(&pod.metadata.annotations, key)),
@@ -110,7 +113,9 @@ pub(super) fn expand(text: &str, environment: &Environment) -> Expanded {
     while let Some(start) = rest.find('$') {
         out.push_str(&rest[..start]);
         let after = &rest[start + 1..];
-        let name = after.strip_prefix('(').and_then(|it| it.split_once(')'));
+        let name = after
+            .strip_prefix('(')
+            .and_then(|inner| inner.split_once(')'));
         if let Some((name, after)) = name {
             let known = environment.iter().find(|(known, _)| known == name);
             let reference = &rest[start..=start + name.len() + 2];

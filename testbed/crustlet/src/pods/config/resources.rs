@@ -64,9 +64,9 @@ impl ResourceAmount {
             })
         };
         let resources = container.resources.as_ref();
-        let limit = resources.and_then(|it| it.limits.as_ref()?.get(name));
+        let limit = resources.and_then(|resources| resources.limits.as_ref()?.get(name));
         let limit = limit.map(amount).transpose()?;
-        let request = resources.and_then(|it| it.requests.as_ref()?.get(name));
+        let request = resources.and_then(|resources| resources.requests.as_ref()?.get(name));
         let request = request.map(amount).transpose()?;
         Ok(Self {
             request: request.or(limit).unwrap_or(0),
@@ -79,14 +79,17 @@ impl ResourceAmount {
 pub(crate) fn qos_class(pod: &Pod) -> QosClass {
     let amounts = pod.containers().flat_map(|container| {
         [Resource::Cpu, Resource::Memory]
-            .map(|it| ResourceAmount::of(container, it).unwrap_or_default())
+            .map(|resource| ResourceAmount::of(container, resource).unwrap_or_default())
     });
     let amounts: Vec<ResourceAmount> = amounts.collect();
-    if amounts.iter().all(|it| *it == ResourceAmount::default()) {
+    if amounts
+        .iter()
+        .all(|amount| *amount == ResourceAmount::default())
+    {
         QosClass::BestEffort
     } else if amounts
         .iter()
-        .all(|it| it.limit > 0 && it.request == it.limit)
+        .all(|amount| amount.limit > 0 && amount.request == amount.limit)
     {
         QosClass::Guaranteed
     } else {

@@ -23,7 +23,7 @@ pub(crate) fn sandbox(
     let security_context = spec.security_context.as_ref();
     let sysctls = security_context
         .iter()
-        .flat_map(|it| it.sysctls.iter().flatten());
+        .flat_map(|context| context.sysctls.iter().flatten());
     let started = started
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default();
@@ -52,7 +52,7 @@ pub(crate) fn sandbox(
             cgroup_parent: node.cgroup_parent.clone(),
             security_context: Some(security::sandbox(pod)),
             sysctls: sysctls
-                .map(|it| (it.name.clone(), it.value.clone()))
+                .map(|sysctl| (sysctl.name.clone(), sysctl.value.clone()))
                 .collect(),
         }),
     })
@@ -80,7 +80,7 @@ fn to_hash_map(
 }
 
 fn hostname(pod: &Pod) -> String {
-    let configured = pod.spec.hostname.as_deref().filter(|it| !it.is_empty());
+    let configured = pod.spec.hostname.as_deref().filter(|name| !name.is_empty());
     let name = configured.unwrap_or(&pod.name.name);
     // A pod's name may be longer than a hostname. It is ASCII, so it can be cut anywhere.
     let name = name.get(..MAX_HOSTNAME_LENGTH).unwrap_or(name);

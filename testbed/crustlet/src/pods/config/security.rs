@@ -53,7 +53,7 @@ pub(super) fn sandbox(pod: &Pod) -> LinuxSandboxSecurityContext {
         apparmor: context
             .app_armor_profile
             .as_ref()
-            .map(|it| profile(&it.type_)),
+            .map(|app_armor| profile(&app_armor.type_)),
         readonly_rootfs: false,
     }
 }
@@ -84,11 +84,11 @@ pub(super) fn container(
         .app_armor_profile
         .as_ref()
         .or(pod_context.app_armor_profile.as_ref());
-    let capabilities = context.capabilities.map(|it| Capability {
-        add_capabilities: it.add.unwrap_or_default(),
-        drop_capabilities: it.drop.unwrap_or_default(),
+    let capabilities = context.capabilities.map(|capabilities| Capability {
+        add_capabilities: capabilities.add.unwrap_or_default(),
+        drop_capabilities: capabilities.drop.unwrap_or_default(),
     });
-    let paths = |paths: &[&str]| paths.iter().map(|&it| it.to_owned()).collect();
+    let paths = |paths: &[&str]| paths.iter().map(|&path| path.to_owned()).collect();
     Ok(LinuxContainerSecurityContext {
         capabilities,
         privileged: context.privileged == Some(true),
@@ -105,15 +105,17 @@ pub(super) fn container(
         no_new_privs: context.allow_privilege_escalation == Some(false),
         masked_paths: paths(&MASKED_PATHS),
         readonly_paths: paths(&READ_ONLY_PATHS),
-        seccomp: Some(seccomp.map_or_else(|| profile("Unconfined"), |it| profile(&it.type_))),
-        apparmor: apparmor.map(|it| profile(&it.type_)),
+        seccomp: Some(
+            seccomp.map_or_else(|| profile("Unconfined"), |seccomp| profile(&seccomp.type_)),
+        ),
+        apparmor: apparmor.map(|apparmor| profile(&apparmor.type_)),
     })
 }
 
 /// Returns the user of an image as a number. An image without a user runs as root, which has to be set because the CRI
 /// refuses a group without a user. `None` if the image's user is a name.
 fn image_user(image: &Image) -> Option<i64> {
-    let number = image.uid.map(|it| it.value);
+    let number = image.uid.map(|uid| uid.value);
     number.or_else(|| image.username.is_empty().then_some(0))
 }
 

@@ -212,7 +212,7 @@ fn run_as_non_root_refuses_a_user_that_may_be_root() {
     ] {
         let fields = format!("securityContext: {{runAsNonRoot: true{setting}}}");
         let error = try_container_config("", &fields, &image, &[]).err();
-        let error = error.map(|it| it.to_string());
+        let error = error.map(|error| error.to_string());
         match (&error, expected) {
             (Some(error), Some(expected)) => assert!(error.contains(expected), "{error}"),
             (error, expected) => assert_eq!(error.as_deref(), expected, "{setting}"),
@@ -233,7 +233,7 @@ fn earlier_variables_are_expanded() {
     let environment: Vec<String> = config
         .envs
         .iter()
-        .map(|it| format!("{}={}", it.key, it.value))
+        .map(|env| format!("{}={}", env.key, env.value))
         .collect();
     assert_eq!(
         environment,

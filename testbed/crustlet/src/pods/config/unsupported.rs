@@ -107,7 +107,7 @@ const SUPPORTED_VALUES: &str = "crustlet supports only literal values and fields
 const SUPPORTED_PROFILES: &str = "the supported profiles are RuntimeDefault and Unconfined";
 
 fn is_non_empty<T>(list: Option<&Vec<T>>) -> bool {
-    list.is_some_and(|it| !it.is_empty())
+    list.is_some_and(|list| !list.is_empty())
 }
 
 fn is_unset_or_one_of(value: Option<&str>, known: &[&str]) -> bool {
@@ -120,12 +120,12 @@ fn is_localhost_profile(profile: &str) -> bool {
 
 fn value_sources(container: &Container) -> impl Iterator<Item = &EnvVarSource> {
     let variables = container.env.iter().flatten();
-    variables.filter_map(|it| it.value_from.as_ref())
+    variables.filter_map(|variable| variable.value_from.as_ref())
 }
 
 fn empty_dirs(spec: &PodSpec) -> impl Iterator<Item = &EmptyDirVolumeSource> {
     let volumes = spec.volumes.iter().flatten();
-    volumes.filter_map(|it| it.empty_dir.as_ref())
+    volumes.filter_map(|volume| volume.empty_dir.as_ref())
 }
 
 fn mounts(container: &Container) -> impl Iterator<Item = &VolumeMount> {
@@ -134,7 +134,7 @@ fn mounts(container: &Container) -> impl Iterator<Item = &VolumeMount> {
 
 pub(super) fn is_privileged(container: &Container) -> bool {
     let context = container.security_context.as_ref();
-    context.is_some_and(|it| it.privileged == Some(true))
+    context.is_some_and(|context| context.privileged == Some(true))
 }
 
 /// Checks that no field of a pod has to be refused. The error names all such fields.

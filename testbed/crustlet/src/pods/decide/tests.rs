@@ -25,14 +25,16 @@ fn describe(next: &NextAction) -> String {
         NextAction::Step(step) => step,
     };
     match step {
-        PodStep::RunSandbox(it) => format!("sandbox {} after [{}]", it.attempt, ids(&it.stop)),
+        PodStep::RunSandbox(step) => {
+            format!("sandbox {} after [{}]", step.attempt, ids(&step.stop))
+        }
         PodStep::PublishToRuntime { sandbox } => format!("publish to {sandbox}"),
-        PodStep::StartContainer(it) => format!(
+        PodStep::StartContainer(step) => format!(
             "start {}-{} in {}, then {}",
-            it.name,
-            it.attempt,
-            it.sandbox,
-            it.backoff.as_secs()
+            step.name,
+            step.attempt,
+            step.sandbox,
+            step.backoff.as_secs()
         ),
         PodStep::End(EndStep::StopPod {
             containers,

@@ -31,7 +31,7 @@ fn uninitialized(
 ) -> Option<FalseReason> {
     let is_done = inputs
         .observed
-        .is_some_and(|it| is_initialized(inputs.pod, it));
+        .is_some_and(|observed| is_initialized(inputs.pod, observed));
     if init.is_empty() || is_done || phase == Phase::Succeeded {
         return None;
     }
@@ -45,7 +45,7 @@ fn unready(phase: Phase, containers: &[ContainerStatus]) -> Option<FalseReason> 
         Phase::Failed => return Some(("PodFailed", None)),
         Phase::Pending | Phase::Running => {}
     }
-    if containers.iter().all(|it| it.ready) {
+    if containers.iter().all(|container| container.ready) {
         return None;
     }
     let message = format!(
@@ -57,8 +57,8 @@ fn unready(phase: Phase, containers: &[ContainerStatus]) -> Option<FalseReason> 
 
 /// Formats the names of containers that are not ready: `[app other]`.
 fn unready_names(containers: &[ContainerStatus]) -> String {
-    let names = containers.iter().filter(|it| !it.ready);
-    let names: Vec<&str> = names.map(|it| it.name.as_str()).collect();
+    let names = containers.iter().filter(|container| !container.ready);
+    let names: Vec<&str> = names.map(|container| container.name.as_str()).collect();
     format!("[{}]", names.join(" "))
 }
 
@@ -75,9 +75,9 @@ fn condition(
     let mut before = inputs
         .before
         .iter()
-        .flat_map(|it| it.conditions.iter().flatten());
-    let unchanged = before.find(|it| it.type_ == kind && it.status == status);
-    let since = unchanged.and_then(|it| it.last_transition_time.clone());
+        .flat_map(|status| status.conditions.iter().flatten());
+    let unchanged = before.find(|condition| condition.type_ == kind && condition.status == status);
+    let since = unchanged.and_then(|condition| condition.last_transition_time.clone());
     let (reason, message) = false_reason.unzip();
     PodCondition {
         type_: kind.to_owned(),

@@ -30,7 +30,7 @@ pub(super) fn status(
     };
     let found = inputs
         .observed
-        .and_then(|it| Some((it, it.latest(&spec.name)?)));
+        .and_then(|observed| Some((observed, observed.latest(&spec.name)?)));
     let Some((observed, latest)) = found else {
         return ContainerStatus {
             state: Some(not_created_state(inputs, spec)),
@@ -40,7 +40,7 @@ pub(super) fn status(
     let previous_state = || {
         observed
             .previous(latest)
-            .and_then(|it| terminated_state(inputs, it))
+            .and_then(|previous| terminated_state(inputs, previous))
     };
     let (state, last_state) = match &latest.state {
         RunState::Created => (not_created_state(inputs, spec), previous_state()),
@@ -71,7 +71,7 @@ pub(super) fn status(
     let has_succeeded = state
         .terminated
         .as_ref()
-        .is_some_and(|it| it.exit_code == 0);
+        .is_some_and(|terminated| terminated.exit_code == 0);
     ContainerStatus {
         ready: if is_init { has_succeeded } else { is_running },
         started: Some(is_running),
@@ -130,7 +130,7 @@ fn not_created_state(inputs: &StatusInputs<'_>, spec: &ContainerSpec) -> Contain
         .is_some();
     let is_initialized = inputs
         .observed
-        .is_some_and(|it| is_initialized(inputs.pod, it));
+        .is_some_and(|observed| is_initialized(inputs.pod, observed));
     let reason = if has_init && !is_initialized {
         "PodInitializing"
     } else {
@@ -141,7 +141,7 @@ fn not_created_state(inputs: &StatusInputs<'_>, spec: &ContainerSpec) -> Contain
         Some(failure) if failure.reason == Failure::CONFIG_ERROR => {
             waiting_state(failure.reason, Some(failure.message.clone()))
         }
-        failure => waiting_state(reason, failure.map(|it| it.message.clone())),
+        failure => waiting_state(reason, failure.map(|failure| failure.message.clone())),
     }
 }
 
@@ -180,7 +180,7 @@ fn terminated_state(
     container: &ObservedContainer,
 ) -> Option<ContainerState> {
     let exit = container.exit()?;
-    let non_empty = |text: &String| Some(text.clone()).filter(|it| !it.is_empty());
+    let non_empty = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     Some(terminated(ContainerStateTerminated {
         container_id: Some(full_id(inputs, container)),
         exit_code: exit.code,

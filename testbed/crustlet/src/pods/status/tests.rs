@@ -56,9 +56,9 @@ fn state(state: Option<&ContainerState>) -> String {
     };
     if state.running.is_some() {
         "running".to_owned()
-    } else if let Some(it) = &state.terminated {
-        let reason = it.reason.as_deref().unwrap_or_default();
-        format!("{reason} {}", it.exit_code)
+    } else if let Some(terminated) = &state.terminated {
+        let reason = terminated.reason.as_deref().unwrap_or_default();
+        format!("{reason} {}", terminated.exit_code)
     } else {
         let waiting = state.waiting.as_ref().expect("a state");
         waiting.reason.clone().unwrap_or_default()
@@ -67,21 +67,21 @@ fn state(state: Option<&ContainerState>) -> String {
 
 /// Returns the first container's state, its last state, whether it is ready, and its restart count.
 fn first_container(status: &PodStatus) -> (String, String, bool, i32) {
-    let it = &status.container_statuses.as_ref().unwrap()[0];
+    let container = &status.container_statuses.as_ref().unwrap()[0];
     (
-        state(it.state.as_ref()),
-        state(it.last_state.as_ref()),
-        it.ready,
-        it.restart_count,
+        state(container.state.as_ref()),
+        state(container.last_state.as_ref()),
+        container.ready,
+        container.restart_count,
     )
 }
 
 fn conditions(status: &PodStatus) -> Vec<String> {
     let conditions = status.conditions.iter().flatten();
     conditions
-        .map(|it| {
-            let reason = it.reason.as_deref().unwrap_or_default();
-            format!("{} {} {reason}", it.type_, it.status)
+        .map(|condition| {
+            let reason = condition.reason.as_deref().unwrap_or_default();
+            format!("{} {} {reason}", condition.type_, condition.status)
                 .trim_end()
                 .to_owned()
         })
