@@ -50,8 +50,15 @@ pub(crate) enum RootError {
     )]
     InUse(PathBuf),
     /// A user other than root could replace the directory or one above it.
+    #[error(
+        "--root-dir: {} {reason}; hint: only root may own or write to the root directory and the directories above it \
+         (chown root:root, chmod go-w)",
+        path.display()
+    )]
+    Untrusted { path: PathBuf, reason: &'static str },
+    /// The directory can't be opened.
     #[error("--root-dir: {0}")]
-    File(#[from] FileError),
+    File(#[source] FileError),
     /// The lock file contains something other than an ID.
     #[error(
         "{}: {id:?} is not a valid ID; hint: write the value of the label {} of this agent's pods in the container runtime into the file, or a new UUID (uuidgen) if no pod has the label",
@@ -74,6 +81,16 @@ pub(crate) enum RootError {
         path: PathBuf,
         source: io::Error,
     },
+}
+
+impl From<FileError> for RootError {
+    fn from(error: FileError) -> Self {
+        match error {
+            // The hint of the state's files, to stage the volume again, doesn't apply to this directory.
+            FileError::Untrusted { path, reason } => Self::Untrusted { path, reason },
+            error => Self::File(error),
+        }
+    }
 }
 
 /// The locked root directory. The lock is held until the process ends.
