@@ -95,8 +95,9 @@ impl Delegate {
                 .find_map(|path| Some((path, Executable::lookup(path).ok()?)))
                 .ok_or(DelegateError::NotFound)?,
         };
-        let own = fs::metadata("/proc/self/exe").map_err(DelegateError::Proc)?;
-        if (own.dev(), own.ino()) == (found.metadata.dev(), found.metadata.ino()) {
+        let own_metadata = fs::metadata("/proc/self/exe").map_err(DelegateError::Proc)?;
+        if (own_metadata.dev(), own_metadata.ino()) == (found.metadata.dev(), found.metadata.ino())
+        {
             return Err(DelegateError::Recursion(path.to_path_buf()));
         }
         Ok(Self {
@@ -116,7 +117,7 @@ impl Delegate {
     }
 
     /// Execs the delegate with `argv[1..]`; its `argv[0]` is its own path. The environment, the process id and all
-    /// inherited descriptors are unchanged. Returns only if that fails.
+    /// inherited descriptors are unchanged. Returns only if the exec fails.
     ///
     /// Standard streams that the caller had closed are `/dev/null` here and stay so: if they are closed, runc 1.1.5 can
     /// give the container a descriptor of a host directory as a standard stream.
@@ -184,11 +185,11 @@ mod tests {
     #[test]
     fn the_kind_is_configured_or_follows_from_the_resolved_file_name() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        script(&at("crun-1.27"), 0o755);
-        script(&at("runc"), 0o755);
-        symlink("crun-1.27", at("oci-runtime")).unwrap();
-        symlink("runc", at("crun")).unwrap();
+        let in_dir = |name: &str| dir.path().join(name);
+        script(&in_dir("crun-1.27"), 0o755);
+        script(&in_dir("runc"), 0o755);
+        symlink("crun-1.27", in_dir("oci-runtime")).unwrap();
+        symlink("runc", in_dir("crun")).unwrap();
         for (name, by_name) in [
             ("crun-1.27", DelegateKind::Crun),
             ("runc", DelegateKind::Runc),
@@ -197,13 +198,13 @@ mod tests {
         ] {
             let configured = DelegateKind::ALL.map(Some);
             for kind in configured.into_iter().chain([None]) {
-                let path = Some(at(name));
+                let path = Some(in_dir(name));
                 let delegate = Delegate::find(&DelegateSettings { path, kind }).unwrap();
                 let expected = kind.unwrap_or(by_name);
                 assert_eq!(delegate.kind(), expected, "{name}, {kind:?}");
                 assert_eq!(
                     delegate.path,
-                    at(name),
+                    in_dir(name),
                     "the path is executed as configured"
                 );
             }
@@ -220,22 +221,32 @@ mod tests {
     #[test]
     fn a_path_that_cannot_be_executed_is_refused_by_name() {
         let dir = tempfile::tempdir().unwrap();
-        let at = |name: &str| dir.path().join(name);
-        script(&at("data"), 0o644);
-        symlink("nowhere", at("dangling")).unwrap();
+        let in_dir = |name: &str| dir.path().join(name);
+        script(&in_dir("data"), 0o644);
+        symlink("nowhere", in_dir("dangling")).unwrap();
         let error = |path: &Path| find(path).unwrap_err();
         assert!(matches!(
-            error(&at("data")),
+            error(&in_dir("data")),
             DelegateError::NotExecutable(_)
         ));
         assert!(matches!(error(dir.path()), DelegateError::NotExecutable(_)));
-        assert!(matches!(error(&at("dangling")), DelegateError::Stat { .. }));
-        assert!(matches!(error(&at("missing")), DelegateError::Stat { .. }));
+        assert!(matches!(
+            error(&in_dir("dangling")),
+            DelegateError::Stat { .. }
+        ));
+        assert!(matches!(
+            error(&in_dir("missing")),
+            DelegateError::Stat { .. }
+        ));
         assert!(matches!(
             error(Path::new("runc")),
             DelegateError::Relative(_)
         ));
-        assert!(error(&at("missing")).to_string().contains("/missing: stat"));
+        assert!(
+            error(&in_dir("missing"))
+                .to_string()
+                .contains("/missing: stat")
+        );
     }
 
     #[test]

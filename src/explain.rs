@@ -56,10 +56,10 @@ pub(crate) struct ExplainedMount {
     pub(crate) index: usize,
     pub(crate) destination: String,
     pub(crate) source: Option<String>,
-    /// `None` if the mount isn't of a volume.
+    /// `None` if the mount doesn't show a volume.
     #[serde(rename = "match")]
     pub(crate) planned: Option<PlannedMount>,
-    /// A likely reason why the mount isn't of a volume.
+    /// A likely reason why the mount doesn't show a volume.
     pub(crate) note: Option<String>,
     pub(crate) error: Option<String>,
 }
@@ -123,13 +123,14 @@ pub(crate) fn explain(call: CreateCall<'_>, config: &[u8]) -> Explanation {
         config: call.config_path().display().to_string(),
         ..Explanation::default()
     };
-    if let Err(error) = explanation.fill(&call, config) {
+    if let Err(error) = explanation.explain_create(&call, config) {
         explanation.refuse(&error);
     }
     explanation
 }
 
-/// The size of the largest config whose diff is shown, in bytes. The cost of a diff grows with the square of the lines.
+/// The size of the largest config whose diff is shown, in bytes. The cost of a diff grows with the square of the number
+/// of lines.
 const MAX_DIFF_BYTES: usize = 256 << 10;
 
 impl Explanation {
@@ -150,23 +151,23 @@ impl Explanation {
         result.map_err(|error| self.refuse(&error)).ok()
     }
 
-    fn fill(&mut self, call: &CreateCall<'_>, config: &[u8]) -> Result<()> {
+    fn explain_create(&mut self, call: &CreateCall<'_>, config: &[u8]) -> Result<()> {
         let text = String::from_utf8_lossy(config);
-        let written = Document::parse_lossy(&text)?;
-        let Some(scan) = call.scan(&written)? else {
-            self.role = Some(role_of(&written));
-            // No mount is of a volume. Mounts that can't be parsed are left to the delegate.
-            let read = written.mounts().unwrap_or_default();
-            self.mounts = explain_mounts(call, &read, |_| Ok(None));
+        let lossy = Document::parse_lossy(&text)?;
+        let Some(scan) = call.scan(&lossy)? else {
+            self.role = Some(role_of(&lossy));
+            // No mount shows a volume. Mounts that can't be parsed are left to the delegate.
+            let mounts = lossy.mounts().unwrap_or_default();
+            self.mounts = explain_mounts(call, &mounts, |_| Ok(None));
             self.plan = Some(Plan::PassThrough);
             return Ok(());
         };
         let subject = scan.subject.clone();
         let original = self.config_before_rewrite(call, config, &subject)?;
-        let given = original.as_deref().unwrap_or(config);
-        let written = Document::parse(given).with_context(|| subject.clone())?;
-        with_unambiguous_config(&written, &subject, |document| {
-            self.explain_plan(call, config, (document, &written), scan)
+        let original = original.as_deref().unwrap_or(config);
+        let given = Document::parse(original).with_context(|| subject.clone())?;
+        with_unambiguous_config(&given, &subject, |document| {
+            self.explain_plan(call, config, (document, &given), scan)
         })
     }
 
@@ -180,11 +181,11 @@ impl Explanation {
         scan: ConfigScan<'_, '_>,
     ) -> Result<()> {
         self.role = Some(role_of(document));
-        let read = document.mounts().with_context(|| scan.subject.clone())?;
+        let mounts = document.mounts().with_context(|| scan.subject.clone())?;
         let bundle = call.bundle()?;
-        // The lookups may borrow from `read` from here on.
+        // The lookups may borrow from `mounts` from here on.
         let mut scan = scan;
-        self.mounts = explain_mounts(call, &read, |mount| {
+        self.mounts = explain_mounts(call, &mounts, |mount| {
             plan_mount(mount, &bundle, &mut scan.lookups, call.config, &scan.node)
         });
         let plan = call.plan(document, given, &mut scan)?;
@@ -350,8 +351,8 @@ fn explain_mounts<'m>(
     explained.collect()
 }
 
-/// Returns a note for a source that is named like a CSI volume's although nothing is staged for it; `None` for any
-/// other source.
+/// Returns a note for a source that has the path of a CSI volume although nothing is staged for it; `None` for any other
+/// source.
 fn unstaged_note(source: &str, call: &CreateCall<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());

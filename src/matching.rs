@@ -219,8 +219,8 @@ pub(crate) fn refuse_overlay(
 const MAX_PATH_BYTES: usize = 4095;
 
 /// Returns the source if it is short enough for the kernel. Otherwise returns the source without `.` and `..` if that
-/// is short enough, since runc removes them from a relative source before it mounts it. Returns `None` if the source can't
-/// be mounted.
+/// is short enough, since runc removes them from a relative source before it mounts it. Returns `None` if the source
+/// can't be mounted.
 fn within_path_max(source: &Path) -> Option<Cow<'_, Path>> {
     let is_short = |path: &Path| path.as_os_str().len() <= MAX_PATH_BYTES;
     if is_short(source) {

@@ -128,7 +128,7 @@ impl NodeLookup for CachedNode<'_> {
 
     fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
         // containerd and CRI-O have already resolved most sources, so the common case takes one or two calls.
-        match PathKind::of(path, self.targets.should_check_root_mount(self)) {
+        match PathKind::lookup(path, self.targets.should_check_root_mount(self)) {
             PathKind::Other => Ok(ResolvedSource {
                 // A failed lookup doesn't matter if no volume is staged.
                 path: match resolve_links(path) {

@@ -9,7 +9,8 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use crust_state::Config;
 use rustix::fs::{Access, FileType, access, stat};
 
-/// The running program. It leads to the same file even after another file was installed at the program's path.
+/// The path of the running program. It leads to the same file even after another file was installed at the program's
+/// own path.
 pub(crate) const SELF_EXE: &str = "/proc/self/exe";
 
 /// Returns the path that runcrust was called by, because its name selects the configuration. Returns the real path if
@@ -22,8 +23,8 @@ pub(crate) fn invocation_path(argv0: Option<&OsString>) -> Result<PathBuf> {
 /// Returns the path of `crust-mount-hook`: the configured one, or the one beside runcrust. Fails if it isn't an
 /// executable file.
 pub(crate) fn find_hook(config: &Config) -> Result<PathBuf> {
-    let own = real_path()?;
-    let beside = || own.with_file_name("crust-mount-hook");
+    let runcrust = real_path()?;
+    let beside = || runcrust.with_file_name("crust-mount-hook");
     let program = config.hook.clone().unwrap_or_else(beside);
     let stat = access(&program, Access::EXEC_OK).and_then(|()| stat(&program));
     let stat = stat.with_context(|| {

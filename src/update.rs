@@ -94,8 +94,8 @@ fn device_of(rule: &Value) -> Option<DeviceNumber> {
     Some(DeviceNumber::new(number("major")?, number("minor")?))
 }
 
-/// Adds rules to the caller's resources. Returns `None` if these have no device rules, because crun then keeps the
-/// existing ones, or if they can't be parsed.
+/// Adds rules to the caller's resources. Returns `None` if the resources can't be parsed, or have no device rules: crun
+/// then keeps the existing rules.
 fn with_rules(given: &[u8], rules: Vec<Value>) -> Option<Vec<u8>> {
     let mut resources: Value = serde_json::from_slice(given).ok()?;
     let devices = resources.get_mut("devices")?.as_array_mut()?;
@@ -115,12 +115,12 @@ mod tests {
         let rule = serde_json::json!({"allow": true, "type": "b", "major": 7, "minor": 3});
         assert_eq!(device_of(&rule), Some(DeviceNumber::new(7, 3)));
         let given = br#"{"memory":{"limit":9223372036854775807},"devices":[{"allow":false,"access":"rwm"}],"x":[]}"#;
-        let with = with_rules(given, vec![rule]).unwrap();
+        let extended = with_rules(given, vec![rule]).unwrap();
         let expected = String::from_utf8_lossy(given).replace(
             r#""rwm"}]"#,
             r#""rwm"},{"allow":true,"type":"b","major":7,"minor":3}]"#,
         );
-        assert_eq!(String::from_utf8(with).unwrap(), expected);
+        assert_eq!(String::from_utf8(extended).unwrap(), expected);
     }
 
     #[test]

@@ -51,10 +51,10 @@ pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
     &id[..length.unwrap_or(id.len())]
 }
 
-/// Returns whether a process is alive (`lives`, `ended` or `unknown`), and how that is known or why it isn't. The
-/// second text is empty for a live process.
-pub(crate) fn describe_life(life: &ProcessState) -> (&'static str, String) {
-    match life {
+/// Returns the state of a process (`lives`, `ended` or `unknown`), and the reason for it. The reason is empty for a live
+/// process.
+pub(crate) fn describe_process_state(state: &ProcessState) -> (&'static str, String) {
+    match state {
         ProcessState::Alive => ("lives", String::new()),
         ProcessState::Ended(end) => ("ended", end.to_string()),
         ProcessState::Unknown(why) => ("unknown", why.clone()),

@@ -39,8 +39,8 @@ pub(crate) fn into_container(
     };
     let mut views: BTreeMap<usize, DetachedMount> = BTreeMap::new();
     for (target, indices) in &volumes {
-        let of_volume = hook.mount_volume(target, indices)?;
-        views.extend(indices.iter().copied().zip(of_volume));
+        let volume_views = hook.mount_volume(target, indices)?;
+        views.extend(indices.iter().copied().zip(volume_views));
     }
     for (index, view) in &views {
         let mount = &arguments.mounts[*index];
@@ -85,7 +85,7 @@ impl ContainerHook<'_> {
 /// Records the sandbox, and mounts the volumes that are staged for its pod below its `/.crust`.
 ///
 /// A volume that can't be mounted doesn't fail the hook, because crun would lose the message. The message is kept in
-/// the sandbox's record. The create of a container with the volume tries again, and reports the error.
+/// the sandbox's record. The create of a container with the volume retries, and reports the error.
 pub(crate) fn into_sandbox(
     context: &Context<'_>,
     container: &ContainerState,

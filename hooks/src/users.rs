@@ -32,8 +32,8 @@ pub(crate) fn publish(
             ));
             break;
         }
-        let checked = check_host_mounts(context, &copies, target, &container.id);
-        errors.extend(checked.err().map(|error| error.to_string()));
+        let result = check_host_mounts(context, &copies, target, &container.id);
+        errors.extend(result.err().map(|error| error.to_string()));
     }
     if !errors.is_empty() {
         bail!("{}", errors.join("; "));

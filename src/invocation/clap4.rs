@@ -21,7 +21,7 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
     };
     match argument.as_bytes() {
         _ if cursor.flags_ended => Token::Positional(index),
-        // What follows isn't taken as a subcommand.
+        // youki doesn't take the next argument as a subcommand.
         b"--" if scope == Scope::Global => Token::Rejected,
         b"--" => {
             cursor.flags_ended = true;

@@ -49,8 +49,8 @@ pub(super) fn parse(
     }
 }
 
-/// Parses crun's `update`, the only one that drops device rules (see [`crate::update`]). A command line that isn't
-/// understood is passed through: it can't create a container.
+/// Parses crun's `update`. Of all delegates only crun drops device rules in it (see [`crate::update`]). A command line
+/// that can't be parsed is passed through, since it can't create a container.
 fn parse_update(mut cursor: Cursor<'_>) -> Command {
     let (mut resources, mut id) = (None, None);
     let mut after_flags = 0;
@@ -82,8 +82,8 @@ fn parse_update(mut cursor: Cursor<'_>) -> Command {
 
 /// Handles an ambiguous argument before the subcommand, which may or may not take the next argument as its value.
 ///
-/// It is an error only if a [`CreateVerb`] comes after it. Otherwise the command line can't create a container,
-/// however it is parsed.
+/// Fails only if a [`CreateVerb`] comes after the argument. Otherwise the command line can't create a container, however
+/// it is parsed.
 fn ambiguous_before_subcommand(
     argv: &[OsString],
     index: usize,
@@ -128,7 +128,7 @@ fn parse_create(
             }
             Token::End => break,
             Token::Rejected if kind != DelegateKind::Runc => return Ok(Command::PassThrough),
-            // Some versions may still accept it if an ambiguous argument follows.
+            // If an ambiguous argument follows, some versions may still accept the command line.
             Token::Rejected => rejected = true,
             Token::Ambiguity(index, ambiguity) => {
                 return ambiguous_after_subcommand(verb, cursor.argv(), index, ambiguity);

@@ -79,8 +79,8 @@ fn separate_value<'a>(cursor: &mut Cursor<'a>, flag: &'static Flag) -> Token<'a>
 
 /// Returns the option with this name, or the only one that it abbreviates.
 ///
-/// A version with fewer options may accept an abbreviation that is ambiguous here (`--log-` in crun 1.8.1). It is
-/// refused rather than guessed.
+/// A version with fewer options may accept an abbreviation that is ambiguous here (`--log-` in crun 1.8.1). Such an
+/// abbreviation is refused.
 fn find(name: &[u8], scope: Scope) -> Result<&'static Flag, Ambiguity> {
     let named = || CRUN.iter().filter(|flag| flag.is_in(scope));
     if let Some(flag) = named().find(|flag| flag.long.as_bytes() == name) {

@@ -8,7 +8,8 @@
 //! - An unknown flag before `--` is moved behind it, where it is no longer a flag (urfave/cli 1.22.9, which Debian 12
 //!   builds runc 1.1.5 with): `create --root=r --` creates a container with the id `--root=r`.
 //!
-//! In all other cases v1 either agrees, or counts too many positional arguments and rejects.
+//! In all other cases v1 parses the command line in the same way, or rejects it because of too many positional
+//! arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

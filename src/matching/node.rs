@@ -174,8 +174,8 @@ impl NonCsiTargets {
     }
 
     /// Returns whether one of the directories may be the source's, or contain it, by a path other than the source's.
-    /// The mount table is read only in this case. If both are reached by the same mount, their paths show whether one is
-    /// below the other.
+    /// The mount table is read only in this case. If both are reached by the same mount, their paths show whether one
+    /// is below the other.
     pub(super) fn may_hold(&self, source: &FileIdentity, node: &impl NodeLookup) -> bool {
         let directories = self.directories(node);
         let is_by_other_mount = |mounts: &BTreeSet<MountId>| {

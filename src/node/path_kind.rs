@@ -24,7 +24,7 @@ impl PathKind {
     ///
     /// This takes one system call, or two if `check_root_mount` is set and the path is on another mount. `O_PATH` only
     /// looks up names, on a network file system too.
-    pub(super) fn of(path: &Path, check_root_mount: bool) -> Self {
+    pub(super) fn lookup(path: &Path, check_root_mount: bool) -> Self {
         let mut names = path.as_os_str().as_bytes().split(|byte| *byte == b'/');
         if names.any(|name| name == b"..") {
             return Self::Other;
@@ -76,17 +76,19 @@ mod tests {
         ] {
             let path = dir.join(path);
             for check_root_mount in [false, true] {
-                let kind = PathKind::of(&path, check_root_mount);
+                let kind = PathKind::lookup(&path, check_root_mount);
                 let is_plain = !matches!(kind, PathKind::Other);
                 assert_eq!(is_plain, expected, "{}", path.display());
             }
         }
-        let name =
-            |path: &str, check_root_mount| match PathKind::of(Path::new(path), check_root_mount) {
-                PathKind::OnRootMount => "on root mount",
-                PathKind::Plain(_) => "plain",
-                PathKind::Other => "other",
-            };
+        let name = |path: &str, check_root_mount| match PathKind::lookup(
+            Path::new(path),
+            check_root_mount,
+        ) {
+            PathKind::OnRootMount => "on root mount",
+            PathKind::Plain(_) => "plain",
+            PathKind::Other => "other",
+        };
         for (path, without_check, with_check) in [
             ("/", "plain", "on root mount"),
             ("/proc", "plain", "plain"),

@@ -27,7 +27,7 @@ pub(crate) struct Mount<'a> {
     /// `type`
     pub(crate) kind: Option<Cow<'a, str>>,
     pub(crate) options: Vec<Cow<'a, str>>,
-    /// The mount itself has `uidMappings` or `gidMappings`.
+    /// Whether the mount itself has `uidMappings` or `gidMappings`.
     pub(crate) has_id_mappings: bool,
     /// The whole mount's JSON text.
     pub(crate) json: &'a str,
@@ -64,16 +64,16 @@ pub(crate) struct Document<'a> {
     pub(super) top: Object<'a>,
     /// The object at `linux`, read on first use: a seccomp filter makes it long.
     linux: OnceCell<Option<Object<'a>>>,
-    /// The original isn't UTF-8. Parsers disagree about the invalid bytes, which are U+FFFD in `text`.
+    /// Whether the original isn't UTF-8. Parsers disagree about the invalid bytes, which are U+FFFD in `text`.
     pub(super) is_lossy: bool,
 }
 
 impl<'a> Document<'a> {
-    /// Parses the first JSON value of `bytes`. What follows it is ignored, as by Go. The syntax of the whole value is
-    /// checked, but only the keys of the top level are read.
+    /// Parses the first JSON value of `bytes`, and ignores everything after that value, like Go. Checks the syntax of the
+    /// whole value, but reads only the keys of the top level.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DocumentError> {
         let text = std::str::from_utf8(bytes).map_err(DocumentError::Encoding)?;
-        Self::of(text, false)
+        Self::from_text(text, false)
     }
 
     /// Parses text that may come from a lossy conversion (`Cow::Owned`), because Go accepts a config that isn't UTF-8.
@@ -82,11 +82,11 @@ impl<'a> Document<'a> {
     /// else.
     #[expect(clippy::ptr_arg, reason = "an owned text is a lossy conversion")]
     pub(crate) fn parse_lossy(text: &'a Cow<'_, str>) -> Result<Self, DocumentError> {
-        Self::of(text, matches!(text, Cow::Owned(_)))
+        Self::from_text(text, matches!(text, Cow::Owned(_)))
     }
 
-    fn of(text: &'a str, is_lossy: bool) -> Result<Self, DocumentError> {
-        let (json, top) = Object::first_of(text, TOP, format_args!("the document"))?;
+    fn from_text(text: &'a str, is_lossy: bool) -> Result<Self, DocumentError> {
+        let (json, top) = Object::parse_first(text, TOP, format_args!("the document"))?;
         Ok(Self {
             text,
             json,
@@ -99,7 +99,7 @@ impl<'a> Document<'a> {
     /// Returns whether any mount has a string under `key` for which `matches` returns true.
     pub(crate) fn has_mount(&self, key: &str, matches: impl Fn(&str) -> bool) -> bool {
         let mounts = self.top.get(MOUNTS).into_iter().flat_map(Json::elements);
-        let mut values = mounts.filter_map(|mount| Object::of(mount, MOUNT).get(key));
+        let mut values = mounts.filter_map(|mount| Object::read_or_empty(mount, MOUNT).get(key));
         values.any(|value| {
             let text = value.quoted().and_then(|quoted| decoded(quoted).ok());
             text.is_some_and(|text| matches(&text))

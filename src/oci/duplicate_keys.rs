@@ -72,8 +72,8 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Masks duplicate keys: renames all but the occurrence that runcrust reads to keys that no delegate reads, so that
-    /// all parsers read the document alike. Returns `None` if there is nothing to mask.
+    /// Masks duplicate keys: renames every occurrence except the one that runcrust reads to a key that no delegate reads,
+    /// so that all parsers read the document alike. Returns `None` if there is nothing to mask.
     ///
     /// Fails for a key that only some parsers match, and for duplicate keys with objects. runcrust reads annotations
     /// only for itself, so duplicates there stay.
@@ -132,7 +132,7 @@ fn find_in_mount<'a, T>(
     keys: &[&str],
     check: &mut impl FnMut(MountSource<'a>) -> Option<T>,
 ) -> Option<T> {
-    let object = Object::of(mount, MOUNT);
+    let object = Object::read_or_empty(mount, MOUNT);
     let is_ambiguous = is_ambiguous || object.is_ambiguous();
     let may_bind = is_ambiguous || may_bind(&object);
     let mut check = |text: Option<Cow<'a, str>>, is_from_bundle| {
@@ -203,7 +203,7 @@ fn may_bind(mount: &Object<'_>) -> bool {
 
 /// Returns the [`SOURCE_KEYS`] that a mount doesn't have.
 fn missing_source_keys(mount: Json<'_>) -> Vec<&'static str> {
-    let mount = Object::of(mount, MOUNT);
+    let mount = Object::read_or_empty(mount, MOUNT);
     let mut missing = SOURCE_KEYS.to_vec();
     missing.retain(|key| mount.get(key).is_none());
     missing
@@ -263,7 +263,7 @@ fn visit_below<'a, E>(
         };
         let (name, keys) = match node {
             SchemaNode::Object(schema) => {
-                let object = Object::of(value, schema.keys);
+                let object = Object::read_or_empty(value, schema.keys);
                 visit_below((value, &object), schema, visit)?;
                 continue;
             }
@@ -274,7 +274,7 @@ fn visit_below<'a, E>(
             continue;
         }
         for (index, element) in value.elements().enumerate() {
-            let object = Object::of(element, keys);
+            let object = Object::read_or_empty(element, keys);
             visit(element, &object, format_args!("{name}[{index}]"))?;
         }
     }

@@ -30,7 +30,7 @@ pub(super) struct Object<'a> {
 impl<'a> Object<'a> {
     /// Parses the object that is the first JSON value of `text`. Returns its text and the object. Checks the syntax and
     /// reads the members in one pass.
-    pub(super) fn first_of(
+    pub(super) fn parse_first(
         text: &'a str,
         keys: Keys,
         json_path: Arguments<'_>,
@@ -59,14 +59,14 @@ impl<'a> Object<'a> {
         json_path: Arguments<'_>,
     ) -> Result<Self, DocumentError> {
         if value.is_object() {
-            Ok(Self::of(value, keys))
+            Ok(Self::read_or_empty(value, keys))
         } else {
             Err(wrong_type(json_path, "an object", value))
         }
     }
 
     /// Reads an object. Returns an empty one if `value` isn't an object.
-    pub(super) fn of(value: Json<'a>, keys: Keys) -> Self {
+    pub(super) fn read_or_empty(value: Json<'a>, keys: Keys) -> Self {
         let mut object = Self::empty(keys);
         for (key, value) in value.members() {
             object.add_member(key, value);
@@ -118,7 +118,7 @@ impl<'a> Object<'a> {
         self.is_ambiguous
     }
 
-    /// Sets the value of a key. For a duplicate key the last value counts, as in Go: there `null` unsets an array or an
+    /// Sets the value of a key. For a duplicate key the last value counts, as in Go. In Go `null` unsets an array or an
     /// object, but leaves any other value unchanged.
     fn set(&mut self, at: usize, value: Json<'a>) {
         let earlier = self.values[at];

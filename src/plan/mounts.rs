@@ -1,4 +1,4 @@
-//! Plans the mounts of a config that are of deferred volumes.
+//! Plans those mounts of a config that show deferred volumes.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,8 @@ pub(super) fn plan_mounts(
     Ok(planned)
 }
 
-/// Plans one mount. `None` if it isn't of a volume. A source that is in `lookups` isn't looked up again.
+/// Plans one mount. Returns `None` if the mount doesn't show a volume. A source that is in `lookups` isn't looked up
+/// again.
 pub(crate) fn plan_mount<'m>(
     mount: &'m Mount<'_>,
     bundle: &Path,

@@ -81,7 +81,7 @@ pub(crate) fn check(document: &Document<'_>) {
             sandbox: SandboxMode::Always,
             ..Config::default()
         };
-        let of_volumes: Vec<usize> = mounts
+        let volume_mounts: Vec<usize> = mounts
             .iter()
             .filter(|mount| shows_volume(mount))
             .map(|it| it.index)
@@ -89,19 +89,19 @@ pub(crate) fn check(document: &Document<'_>) {
         match plan(input, &config, &node) {
             Ok(Plan::Container(plan)) => {
                 let planned: Vec<usize> = plan.mounts.iter().map(|it| it.index).collect();
-                assert_eq!(planned, of_volumes);
+                assert_eq!(planned, volume_mounts);
                 for planned in &plan.mounts {
                     assert_planned_as_configured(planned, &mounts[planned.index]);
                 }
             }
-            Ok(Plan::PassThrough | Plan::Sandbox(_)) => assert_eq!(of_volumes, [0; 0]),
+            Ok(Plan::PassThrough | Plan::Sandbox(_)) => assert_eq!(volume_mounts, [0; 0]),
             // A plan may be refused.
             Err(_) => {}
         }
     }
 }
 
-/// Returns whether a mount is of a volume, as the kernel would resolve its source if there were no links.
+/// Returns whether a mount shows a volume, as the kernel would resolve its source if there were no links.
 fn shows_volume(mount: &Mount<'_>) -> bool {
     let is_bind = |word: &str| word == "bind" || word == "rbind";
     let binds = mount.kind.as_deref() == Some("bind") || mount.options.iter().any(|it| is_bind(it));
@@ -117,12 +117,12 @@ fn leads_to_volume(source: &str) -> bool {
 /// Returns the target path at or above a path.
 fn volume_of(path: &Path) -> Option<PathBuf> {
     let names: Vec<_> = path.iter().collect();
-    let is_volume = |at: &usize| {
-        let names = &names[*at..];
+    let is_volume = |start: &usize| {
+        let names = &names[*start..];
         names[0] == "volumes" && names[1] == "kubernetes.io~csi" && names[3] == "mount"
     };
-    let at = (0..names.len().saturating_sub(3)).find(is_volume)?;
-    Some(names[..at + 4].iter().collect())
+    let start = (0..names.len().saturating_sub(3)).find(is_volume)?;
+    Some(names[..start + 4].iter().collect())
 }
 
 fn clean(path: &Path) -> PathBuf {

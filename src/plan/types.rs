@@ -49,7 +49,7 @@ pub(crate) struct ContainerPlan {
 /// The mount namespace in which a container's volumes are mounted, and the pod that they are mounted for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum MountedIn {
-    /// The pod's sandbox. The data come from the sandbox's record, not from annotations.
+    /// The pod's sandbox, as its record describes it. Annotations don't count.
     Sandbox(SandboxRecord),
     /// The transient namespace, for this container alone: there is no sandbox process.
     Container(VolumeOwner),
@@ -66,7 +66,7 @@ pub(crate) struct VolumeOwner {
     pub(crate) sandbox: Option<String>,
 }
 
-/// A mount of the config that is of a volume.
+/// A mount of the config that shows a volume.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PlannedMount {
     /// Index in the config's list of mounts. It identifies the mount, since destinations aren't unique.
@@ -157,14 +157,14 @@ impl ContainerPlan {
         }
     }
 
-    /// Returns the SELinux label that its volumes are mounted with. A container without a label of its own takes its
+    /// Returns the SELinux label that its volumes are mounted with. A container without a label of its own gets its
     /// sandbox's.
     pub(crate) fn label(&self) -> Option<&str> {
-        let sandboxes = match &self.mounted_in {
+        let sandbox_label = match &self.mounted_in {
             MountedIn::Sandbox(record) => record.mount_label.as_deref(),
             MountedIn::Container(_) | MountedIn::Hook(_) => None,
         };
-        self.label.as_deref().or(sandboxes)
+        self.label.as_deref().or(sandbox_label)
     }
 
     /// Returns the target paths of its volumes, each once.
@@ -207,8 +207,8 @@ fn volumes_subject<'a>(volumes: impl IntoIterator<Item = &'a TargetPath>) -> Str
 }
 
 impl MountedIn {
-    /// Returns the UID of the pod that owns the volume while container `id` uses it. Without a pod that is the UID in
-    /// the target path, or else the container's id.
+    /// Returns the UID of the pod that owns the volume while container `id` uses it. Without a pod, returns
+    /// the UID in the target path, or else the container's id.
     pub(crate) fn pod_uid(&self, volume: &TargetPath, id: &str) -> String {
         let known = match self {
             Self::Sandbox(record) => Some(&record.pod_uid),

@@ -62,8 +62,8 @@ pub(crate) fn container(
         let properties = volumes.by_volume();
         for planned in &plan.mounts {
             let properties = properties.get(&planned.found.volume);
-            let only_reads = properties.is_some_and(|properties| properties.read_only);
-            let argument = hook_mount(planned, only_reads);
+            let is_volume_read_only = properties.is_some_and(|properties| properties.read_only);
+            let argument = hook_mount(planned, is_volume_read_only);
             let argument =
                 serde_json::to_string(&argument).context("serialise the hook's --mount")?;
             add_arguments(&mut mount, ["--mount", &argument]);
@@ -90,8 +90,8 @@ fn requested_devices(
     let mounts = plan.by_volume();
     let requested = requested.map(|(volume, properties)| {
         let mut mounts = mounts.get(volume).into_iter().flatten();
-        let sees_read_only = mounts.all(|mount| mount.read_only);
-        let read_only = properties.read_only || sees_read_only;
+        let are_mounts_read_only = mounts.all(|mount| mount.read_only);
+        let read_only = properties.read_only || are_mounts_read_only;
         (
             volume.clone(),
             VolumeProperties {
@@ -147,7 +147,7 @@ impl Rewrite {
             let properties = properties.get(&planned.found.volume);
             let options = properties.map(|properties| added_options(properties, planned));
             let options = options.unwrap_or_default();
-            let all = mount.filter(|_| !options.is_empty());
+            let changed_mount = mount.filter(|_| !options.is_empty());
             self.edits.push(Edit::ReplaceMountSource {
                 index: planned.index,
                 source: attached.clone(),
@@ -156,7 +156,7 @@ impl Rewrite {
             self.sources.push(ReplacedSource {
                 attached,
                 original: original.unwrap_or("null").to_owned(),
-                mount: all.map(|mount| mount.json.to_owned()),
+                mount: changed_mount.map(|mount| mount.json.to_owned()),
                 destination: planned.destination.to_string_lossy().into_owned(),
             });
         }
@@ -180,13 +180,13 @@ impl Rewrite {
     }
 }
 
-fn hook_mount(planned: &PlannedMount, only_reads: bool) -> HookMount {
+fn hook_mount(planned: &PlannedMount, is_volume_read_only: bool) -> HookMount {
     HookMount {
         volume: planned.found.volume.as_path().to_owned(),
         subpath: planned.found.subpath.clone(),
         destination: planned.destination.clone(),
         options: planned.options.clone(),
-        read_only: planned.read_only || only_reads,
+        read_only: planned.read_only || is_volume_read_only,
     }
 }
 

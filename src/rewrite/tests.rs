@@ -187,14 +187,14 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
 
 /// Rewrites `APP` with `given` instead of the volume's mount options. Returns the rewritten text, after checking
 /// that an undo restores every byte.
-fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) -> String {
+fn rewritten_mount(given: &str, attributes: MountAttrFlags, is_volume_read_only: bool) -> String {
     let app = APP.replace(r#""options":["rbind","ro"]"#, given);
     let document = Document::parse(app.as_bytes()).unwrap();
     let mut plan = container_plan(MountMode::Bind);
     let options = document.mounts().unwrap()[1].options.clone();
     plan.mounts[0].options = options.iter().map(ToString::to_string).collect();
     plan.mounts[0].read_only = options.iter().any(|option| option == "ro");
-    let (volume, properties) = with_device("7:3", only_reads);
+    let (volume, properties) = with_device("7:3", is_volume_read_only);
     let properties = [(
         volume,
         VolumeProperties {
@@ -216,7 +216,7 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, only_reads: bool) ->
 fn added_options_follow_the_mounts_own_and_can_be_undone() {
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let none = MountAttrFlags::empty();
-    for (attributes, only_reads, given, expected) in [
+    for (attributes, is_volume_read_only, given, expected) in [
         (
             attributes,
             false,
@@ -286,7 +286,7 @@ fn added_options_follow_the_mounts_own_and_can_be_undone() {
         ),
         (none, false, r#""options":["rw"]"#, r#""options":["rw"]"#),
     ] {
-        let text = rewritten_mount(given, attributes, only_reads);
+        let text = rewritten_mount(given, attributes, is_volume_read_only);
         assert!(text.contains(expected), "{expected}: {text}");
     }
 }

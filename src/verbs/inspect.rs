@@ -98,8 +98,8 @@ fn user_json(observed: &ObservedUser) -> Value {
         observed.user.mounts.iter().map(
             |mount| json!({"destination": path_json(&mount.destination), "source": mount.source}),
         );
-    let (life, why) = users::describe_life(&observed.process_state);
-    object["life"] = life.into();
+    let (state, why) = users::describe_process_state(&observed.process_state);
+    object["life"] = state.into();
     object["why"] = why.into();
     object["mounts"] = mounts.collect();
     object["mounted_at"] = observed.mount_points.iter().map(path_json).collect();
@@ -194,7 +194,7 @@ impl InspectedVolume {
             mount_points,
         } in &self.0.users
         {
-            let (life, why) = users::describe_life(process_state);
+            let (state, why) = users::describe_process_state(process_state);
             let why = if why.is_empty() {
                 why
             } else {
@@ -202,7 +202,7 @@ impl InspectedVolume {
             };
             table.row([
                 "user",
-                &format!("{user}, process {}, {life}{why}", user.process.pid),
+                &format!("{user}, process {}, {state}{why}", user.process.pid),
             ]);
             for mount in &user.mounts {
                 let destination = mount.destination.display();

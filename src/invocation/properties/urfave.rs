@@ -26,7 +26,7 @@ struct Flags {
 struct ParsedFlags<'a> {
     bundle: &'a [u8],
     config: &'a [u8],
-    /// Help or the version was requested.
+    /// Whether help or the version was requested.
     help: bool,
 }
 
@@ -217,7 +217,7 @@ fn v1_22_1(_flags: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) 
     (flags, rest)
 }
 
-/// Reorders like urfave/cli 1.22.2: only the subcommand's own flags are flags.
+/// Reorders like urfave/cli 1.22.2: only the subcommand's own flags count as flags.
 fn v1_22_2(known: &Flags, arguments: &[&[u8]]) -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
     let (mut flags, mut rest, mut value_next) = (Vec::new(), Vec::new(), false);
     for (index, argument) in arguments.iter().enumerate() {

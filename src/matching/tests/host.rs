@@ -22,7 +22,7 @@ pub(super) struct Host {
     /// Target paths of the staged volumes.
     pub(super) staged: Vec<String>,
     pub(super) is_bare: bool,
-    /// A path that doesn't exist, nor does anything below it.
+    /// A path that doesn't exist. Nothing below it exists either.
     pub(super) gone: PathBuf,
     /// A symbolic link and its target.
     pub(super) link: Option<(&'static str, &'static str)>,
@@ -36,8 +36,8 @@ pub(super) struct Host {
     pub(super) read_only_root: bool,
     /// Number of times that the mount table was read.
     pub(super) tables_read: Cell<usize>,
-    /// Number of times that the paths to a location were asked for.
-    pub(super) inversions: Cell<usize>,
+    /// Number of calls of `paths_to`.
+    pub(super) paths_to_calls: Cell<usize>,
     /// Paths whose identity or location was looked up.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,
     pub(super) config: Config,
@@ -72,7 +72,7 @@ impl Host {
             failing: None,
             read_only_root: false,
             tables_read: Cell::default(),
-            inversions: Cell::default(),
+            paths_to_calls: Cell::default(),
             looked_up: RefCell::default(),
             config: Config {
                 kubelet_dirs: vec!["/k".into()],
@@ -122,8 +122,8 @@ impl Host {
             return None;
         }
         let table = self.mountinfo();
-        let over = table.iter().filter(|it| path.starts_with(&it.mount_point));
-        let mount = over.max_by_key(|it| it.mount_point.components().count())?;
+        let containing = table.iter().filter(|it| path.starts_with(&it.mount_point));
+        let mount = containing.max_by_key(|it| it.mount_point.components().count())?;
         let position = MountPosition {
             mount_id: mount.id.into(),
             is_mount_root: path == mount.mount_point,
@@ -219,7 +219,7 @@ impl NodeLookup for Host {
     }
 
     fn paths_to(&self, location: &FsLocation) -> Vec<TargetPath> {
-        self.inversions.set(self.inversions.get() + 1);
+        self.paths_to_calls.set(self.paths_to_calls.get() + 1);
         let locations = LocationResolver::from_mounts(self.mountinfo());
         let paths = locations.paths_to(location).into_iter();
         paths

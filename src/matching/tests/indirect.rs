@@ -542,5 +542,5 @@ fn a_location_of_no_volume_is_looked_up_once() {
     for number in 0..100 {
         assert_eq!(host.find(&format!("/b{number}")), Ok(None));
     }
-    assert_eq!(host.inversions.get(), 1);
+    assert_eq!(host.paths_to_calls.get(), 1);
 }
