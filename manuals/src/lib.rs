@@ -18,11 +18,11 @@ pub struct File {
     pub text: String,
 }
 
-/// The texts of a page that don't come from clap, in roff (`man(7)`): synopsis and description, which replace clap's
-/// unless empty, and the sections at the end.
+/// The texts of a page that don't come from clap, in roff (`man(7)`): first the synopsis and the description, which
+/// replace clap's unless they are empty, then the sections at the end.
 type Texts = (&'static str, &'static str);
 
-/// The texts by the name of the page.
+/// The names of pages, and their texts.
 const TEXTS: [(&str, Texts); 8] = [
     (
         "runcrust",

@@ -13,7 +13,7 @@ const DATE: &str = "2026-01-31";
 /// Renders a page with groff. Returns its words separated by single spaces.
 fn rendered(roff: &str) -> String {
     let mut groff = Command::new("groff");
-    // Long lines without hyphenation, so that words aren't split.
+    // Long lines and no hyphenation, so that groff doesn't split words.
     let arguments = ["-man", "-Tascii", "-P-cbou", "-ww", "-rLL=1000n", "-rHY=0"];
     let mut child = groff
         .args(arguments)
