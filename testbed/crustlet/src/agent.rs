@@ -313,10 +313,11 @@ impl Agent {
     /// first.
     fn reconcile(&mut self) -> Option<Duration> {
         let now = Instant::now();
-        if self.reload_at.is_some_and(|at| at <= now) {
+        if self.reload_at.is_some_and(|reload_at| reload_at <= now) {
             self.load_manifests(&[]);
         }
-        let reload = self.reload_at.map(|at| at.saturating_duration_since(now));
+        let reload_at = self.reload_at;
+        let reload = reload_at.map(|reload_at| reload_at.saturating_duration_since(now));
         let is_complete = self.loaded.is_complete && self.pods.have_relisted();
         let claims = self.reconcile_claims(is_complete, now);
         let objects = Arc::clone(&self.objects);

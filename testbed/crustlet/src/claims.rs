@@ -384,10 +384,10 @@ fn plan_claim<'w>(
         Binding::Provision(driver, class) => {
             let driver = (driver, &inputs.drivers[driver].controller);
             let create = CreateVolume::new((name, claim), class, driver);
-            let failed =
+            let failure_notice =
                 |error: ProvisionError| provision::class_failure_notice(name, class, &error);
             let step = create.map(|create| ClaimStep::Create(Box::new(create)));
-            plan.add_step_or_waiting(step.map_err(failed));
+            plan.add_step_or_waiting(step.map_err(failure_notice));
         }
         Binding::Wait(notice) => plan.waiting.push(notice),
     }

@@ -81,8 +81,8 @@ impl PostMountSupport {
         match step {
             PostMountStep::FsGroup => self.fs_group,
             PostMountStep::FsGroupChangePolicy(policy) => {
-                let mut known = self.fs_group_change_policy.iter();
-                known.any(|supported| supported.as_str() == policy)
+                let mut supported = self.fs_group_change_policy.iter();
+                supported.any(|supported| supported.as_str() == policy)
             }
             PostMountStep::SubPath => self.sub_path,
             PostMountStep::SeLinuxRelabel => self.se_linux_relabel,

@@ -395,9 +395,9 @@ fn without_a_runtime_class_or_a_rule_nothing_is_deferred() {
         only_decision(&plain),
         "volume v: not deferred: the pod has no runtimeClassName"
     );
-    let other = pod(DATA, "").replace("microvm", "other");
+    let without_rule = pod(DATA, "").replace("microvm", "other");
     assert_eq!(
-        only_decision(&other),
+        only_decision(&without_rule),
         "volume v: not deferred: no rule has storage class fast-storage with runtime class other"
     );
 }

@@ -17,8 +17,8 @@ impl DriverWarnings {
         self.0.retain(|name, _| objects.drivers.contains_key(name));
         for (name, driver) in &objects.drivers {
             let unsupported = unsupported(&driver.spec);
-            let before = self.0.insert(name.clone(), unsupported.clone());
-            if !unsupported.is_empty() && before.as_ref() != Some(&unsupported) {
+            let previous = self.0.insert(name.clone(), unsupported.clone());
+            if !unsupported.is_empty() && previous.as_ref() != Some(&unsupported) {
                 let message = format!("driver {name}: {}", unsupported.join("; "));
                 let regarding = Regarding::object(Kind::CSIDriver, &Name::new("", name));
                 events.warning(regarding, "Unsupported", message);
@@ -74,8 +74,9 @@ mod tests {
         assert_eq!(first.len(), 1, "{first:?}");
         assert!(first[0].starts_with("driver csi.example: spec.attachRequired: "));
         assert_eq!(messages(&mut warnings, attached), first);
-        let more = "attachRequired: true, requiresRepublish: true, tokenRequests: [{audience: a}]";
-        let second = messages(&mut warnings, more);
+        let all_fields =
+            "attachRequired: true, requiresRepublish: true, tokenRequests: [{audience: a}]";
+        let second = messages(&mut warnings, all_fields);
         assert_eq!(second.len(), 2, "{second:?}");
         for field in ["attachRequired", "requiresRepublish", "tokenRequests"] {
             assert!(second[1].contains(field), "{second:?}");

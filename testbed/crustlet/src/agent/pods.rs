@@ -276,7 +276,7 @@ impl Pods {
                 retry_delays: &known.failures.retry_delays(clock),
                 is_ending: !known.should_run(),
                 runtime,
-                before: known.status.as_ref(),
+                previous: known.status.as_ref(),
                 now,
             });
             self.worker

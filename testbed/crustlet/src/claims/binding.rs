@@ -185,9 +185,9 @@ fn provisioner<'o>(
         let message = "no persistent volumes available for this claim and no storage class is set";
         return Err((EventType::Normal, "FailedBinding", message.to_owned()));
     };
-    let failed = |message| (EventType::Warning, "ProvisioningFailed", message);
+    let provisioning_failed = |message| (EventType::Warning, "ProvisioningFailed", message);
     let class = class.ok_or_else(|| {
-        failed(format!(
+        provisioning_failed(format!(
             "storageclass \"{name}\" not found; hint: add its manifest"
         ))
     })?;
@@ -205,7 +205,7 @@ fn provisioner<'o>(
         return Err((EventType::Normal, "ExternalProvisioning", message));
     };
     if !controller.has(Rpc::CreateDeleteVolume) {
-        return Err(failed(format!(
+        return Err(provisioning_failed(format!(
             "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service; hint: create a PersistentVolume by hand"
         )));
     }

@@ -22,35 +22,35 @@ const MOVED_PREFIX: &str = ".moved";
 /// Removes a directory tree, if it exists. `path` itself must not be writable by a workload. Fails with `EXDEV` or
 /// `EBUSY` if something is mounted in the tree; the mount is kept.
 pub(super) fn remove(path: &Path) -> Result<(), OperationError> {
-    let failed = |call| OperationError::system(call, path);
+    let call_error = |call| OperationError::system(call, path);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let top = match openat(CWD, path, flags, Mode::empty()) {
         Ok(top) => top,
         Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(failed("open")(errno)),
+        Err(errno) => return Err(call_error("open")(errno)),
     };
     let mut moved = 0;
     loop {
-        let entries = names(&top).map_err(failed("getdents64"))?;
+        let entries = names(&top).map_err(call_error("getdents64"))?;
         if entries.is_empty() {
             break;
         }
         for name in &entries {
-            if unlink(&top, name).map_err(failed("unlinkat"))? {
+            if unlink(&top, name).map_err(call_error("unlinkat"))? {
                 continue;
             }
-            let directory = open(&top, name).map_err(failed("openat2"))?;
-            for name in names(&directory).map_err(failed("getdents64"))? {
-                if !unlink(&directory, &name).map_err(failed("unlinkat"))? {
+            let directory = open(&top, name).map_err(call_error("openat2"))?;
+            for name in names(&directory).map_err(call_error("getdents64"))? {
+                if !unlink(&directory, &name).map_err(call_error("unlinkat"))? {
                     let renamed = move_to_top(&directory, &name, &top, &mut moved);
-                    renamed.map_err(failed("renameat2"))?;
+                    renamed.map_err(call_error("renameat2"))?;
                 }
             }
             // Files that a workload creates in the meantime are removed in the next round.
-            unlink(&top, name).map_err(failed("unlinkat"))?;
+            unlink(&top, name).map_err(call_error("unlinkat"))?;
         }
     }
-    unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(failed("rmdir"))
+    unlinkat(CWD, path, AtFlags::REMOVEDIR).map_err(call_error("rmdir"))
 }
 
 /// Removes a file or an empty directory. Returns whether it is gone; a directory that isn't empty is kept.

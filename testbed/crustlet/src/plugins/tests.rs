@@ -209,14 +209,14 @@ async fn a_second_driver_with_the_name_registers_when_the_first_is_gone() {
 #[tokio::test]
 async fn the_command_line_takes_precedence() {
     let test = TestDrivers::new(&[("a.example", "/run/a/given.sock")]);
-    let mut other = test.register("1.sock", "a.example", "/run/a/1.sock");
-    let error = other.registration_error().await.unwrap();
+    let mut with_other_socket = test.register("1.sock", "a.example", "/run/a/1.sock");
+    let error = with_other_socket.registration_error().await.unwrap();
     assert!(
         error.ends_with("--csi names /run/a/given.sock, which takes precedence"),
         "{error}"
     );
-    let mut same = test.register("2.sock", "a.example", "/run/a/given.sock");
-    assert_eq!(same.registration_error().await, None);
+    let mut with_same_socket = test.register("2.sock", "a.example", "/run/a/given.sock");
+    assert_eq!(with_same_socket.registration_error().await, None);
     test.wait_for_socket("a.example", Some(Path::new("/run/a/given.sock")))
         .await;
 }

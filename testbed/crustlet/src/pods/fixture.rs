@@ -19,7 +19,7 @@ pub(super) fn pod(spec: &str) -> Pod {
 }
 
 /// Returns the time this many seconds after the Unix epoch.
-pub(super) fn at(seconds: u64) -> SystemTime {
+pub(super) fn at_second(seconds: u64) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
@@ -29,11 +29,11 @@ pub(super) fn sandbox(attempt: u32, is_ready: bool) -> ObservedSandbox {
         id: format!("s{attempt}"),
         attempt,
         is_ready,
-        created: at(u64::from(attempt) + 1),
+        created: at_second(u64::from(attempt) + 1),
         handler: String::new(),
         address: is_ready.then(|| "10.0.0.7".to_owned()),
         grace: Duration::from_secs(5),
-        started: at(1),
+        started: at_second(1),
     }
 }
 
@@ -45,7 +45,7 @@ pub(super) fn container(name: &str, attempt: u32, state: RunState) -> ObservedCo
         name: name.to_owned(),
         attempt,
         image_id: "sha256:1".to_owned(),
-        created: at(u64::from(attempt) + 10),
+        created: at_second(u64::from(attempt) + 10),
         state,
         backoff: Duration::ZERO,
     }
@@ -67,7 +67,9 @@ impl ObservedContainer {
 
 /// Returns the state of a container that has been running since second 100.
 pub(super) fn running() -> RunState {
-    RunState::Running { since: at(100) }
+    RunState::Running {
+        since: at_second(100),
+    }
 }
 
 /// Returns the state of a container that ran from second 100 to second 101.
@@ -79,8 +81,8 @@ pub(super) fn exited(code: i32) -> RunState {
 pub(super) fn exited_after(code: i32, seconds: u64) -> RunState {
     RunState::Exited(ContainerExit {
         code,
-        started: Some(at(100)),
-        finished: at(100 + seconds),
+        started: Some(at_second(100)),
+        finished: at_second(100 + seconds),
         reason: if code == 0 { "Completed" } else { "Error" }.to_owned(),
         message: String::new(),
     })

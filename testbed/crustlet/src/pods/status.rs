@@ -28,7 +28,7 @@ pub(crate) struct StatusInputs<'a> {
     /// The container runtime's name, which is part of container IDs.
     pub(crate) runtime: &'a str,
     /// The previous status. The times of unchanged states and conditions are taken from it.
-    pub(crate) before: Option<&'a PodStatus>,
+    pub(crate) previous: Option<&'a PodStatus>,
     pub(crate) now: SystemTime,
 }
 
@@ -64,7 +64,8 @@ pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
         pod_ips: address.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: address,
         qos_class: Some(resources::qos_class(pod).as_str().to_owned()),
-        start_time: started.or_else(|| inputs.before.and_then(|status| status.start_time.clone())),
+        start_time: started
+            .or_else(|| inputs.previous.and_then(|status| status.start_time.clone())),
         ..PodStatus::default()
     }
 }

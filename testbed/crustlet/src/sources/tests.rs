@@ -241,12 +241,9 @@ fn apply_writes_one_file_per_object_and_is_idempotent() {
     let origin = &read.origins[&(Kind::Pod, web())];
     assert_eq!(origin.path, dir.path().join("pod_default_web.yaml"));
     // If one of the objects is refused, none is written.
-    let other = POD.replace("image: app", "image: other");
-    let refused = applied(dir.path(), &format!("{CLAIM}---\n{other}")).unwrap_err();
-    assert!(
-        refused.contains("Pod default/web already exists"),
-        "{refused}"
-    );
+    let changed_pod = POD.replace("image: app", "image: other");
+    let error = applied(dir.path(), &format!("{CLAIM}---\n{changed_pod}")).unwrap_err();
+    assert!(error.contains("Pod default/web already exists"), "{error}");
     let claim = Name::new("default", "data");
     let claims = &loaded(dir.path()).objects.claims;
     let spec = claims[&claim].spec.as_ref().unwrap();
@@ -287,12 +284,12 @@ fn the_mounters_of_a_started_pod_cannot_change() {
         BTreeMap::from([(web(), volumes)])
     };
     applied(dir.path(), &plain).unwrap();
-    let refused = applied_with(dir.path(), &deferred, &started(false)).unwrap_err();
+    let error = applied_with(dir.path(), &deferred, &started(false)).unwrap_err();
     assert!(
-        refused.starts_with(
+        error.starts_with(
             "Pod default/web has started, and the mounters of its volumes cannot change"
         ),
-        "{refused}"
+        "{error}"
     );
     let unchanged = Ok(vec![ApplyOutcome::Unchanged]);
     assert_eq!(
@@ -305,8 +302,8 @@ fn the_mounters_of_a_started_pod_cannot_change() {
         applied_with(dir.path(), &deferred, &started(true)),
         configured
     );
-    let refused = applied_with(dir.path(), &plain, &started(true)).unwrap_err();
-    assert!(refused.contains("has started"), "{refused}");
+    let error = applied_with(dir.path(), &plain, &started(true)).unwrap_err();
+    assert!(error.contains("has started"), "{error}");
     let on_node = deferred.replace("volumes:", "nodeName: here, volumes:");
     assert_eq!(
         applied_with(dir.path(), &on_node, &started(true)),
@@ -325,8 +322,8 @@ fn a_deleted_object_has_a_deletion_timestamp_until_its_file_is_removed() {
     let pod = &read.objects.pods[&web()];
     assert!(pod.is_deleted());
     assert_eq!(pod.grace(), 3);
-    let refused = applied(dir.path(), POD).unwrap_err();
-    assert!(refused.contains("being deleted"), "{refused}");
+    let error = applied(dir.path(), POD).unwrap_err();
+    assert!(error.contains("being deleted"), "{error}");
     let file = dir.path().join("pod_default_web.yaml");
     let deleted = fs::read_to_string(&file).unwrap();
     fs::write(&file, POD).unwrap();
@@ -384,7 +381,7 @@ fn manifests_that_others_can_write_are_refused() {
     let mode = |path: &Path, mode: u32| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
-    let refused = |path: &Path, reason: &str| {
+    let assert_refused = |path: &Path, reason: &str| {
         let read = loaded(&directory);
         let [error] = &read.errors[..] else {
             panic!("{:?}", read.errors);
@@ -394,20 +391,20 @@ fn manifests_that_others_can_write_are_refused() {
         assert!(read.objects.pods.is_empty() && !read.is_complete);
     };
     mode(&file, 0o664);
-    refused(&file, "can be written by others than root");
+    assert_refused(&file, "can be written by others than root");
     mode(&file, 0o644);
     std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
-    refused(&file, "isn't owned by root");
+    assert_refused(&file, "isn't owned by root");
     std::os::unix::fs::chown(&file, Some(0), Some(1000)).unwrap();
     assert!(loaded(&directory).is_complete);
     mode(&directory, 0o775);
-    refused(&directory, "can be written by others than root");
+    assert_refused(&directory, "can be written by others than root");
     mode(&directory, 0o755);
     // Users other than root could replace the directory.
     mode(dir.path(), 0o777);
-    refused(dir.path(), "can be written by others than root");
-    let written = applied(&directory, CLAIM).unwrap_err();
-    assert!(written.contains("manifests are run as root"), "{written}");
+    assert_refused(dir.path(), "can be written by others than root");
+    let error = applied(&directory, CLAIM).unwrap_err();
+    assert!(error.contains("manifests are run as root"), "{error}");
 }
 
 #[test]

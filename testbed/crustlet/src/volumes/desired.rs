@@ -104,8 +104,9 @@ impl DesiredState {
             let id = &mount.volume.id;
             let holders = holders.entry(id.clone()).or_default();
             let is_holder = holders.contains(&pod.uid);
-            let before = previous.volumes.get(id);
-            let had_mount = before.is_some_and(|volume| volume.mounts.contains_key(&pod.uid));
+            let previous_volume = previous.volumes.get(id);
+            let had_mount =
+                previous_volume.is_some_and(|volume| volume.mounts.contains_key(&pod.uid));
             let is_new = !is_holder && !had_mount;
             let claim = mount.volume.claim.as_ref();
             let claim = claim.filter(|claim| {

@@ -217,15 +217,15 @@ fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
         "uid: data-uid, deletionTimestamp: '2026-01-01T00:00:00Z', ann",
     ));
     let pods: Vec<Arc<Pod>> = deleted.pods.values().cloned().collect();
-    let refused = |holders: &VolumeHolders, previous: &DesiredState| {
+    let refused_pods = |holders: &VolumeHolders, previous: &DesiredState| {
         let desired = DesiredState::new(&deleted, &pods, holders, previous);
         desired.problems.into_keys().collect::<Vec<_>>()
     };
     let (empty, no_holders) = (DesiredState::default(), VolumeHolders::new());
-    assert_eq!(refused(&no_holders, &empty), ["one-uid", "two-uid"]);
-    assert_eq!(refused(&no_holders, &previous), ["two-uid"]);
+    assert_eq!(refused_pods(&no_holders, &empty), ["one-uid", "two-uid"]);
+    assert_eq!(refused_pods(&no_holders, &previous), ["two-uid"]);
     let holders = VolumeHolders::from([(id(), BTreeSet::from(["two-uid".to_owned()]))]);
-    assert_eq!(refused(&holders, &empty), ["one-uid"]);
+    assert_eq!(refused_pods(&holders, &empty), ["one-uid"]);
     let desired = desired(&deleted);
     let message = desired.problems["one-uid"]["v"].to_string();
     assert_eq!(
@@ -274,7 +274,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
         .replace("pv-1", "pv-2")
         .replace("name: data", "name: other")
         .replace("data-uid", "other-uid");
-    let with = |volume: &str| {
+    let with_volume = |volume: &str| {
         let pod = pod("one", false);
         objects(&format!("{first}---{second}{pod}  - {volume}\n"))
     };
@@ -283,7 +283,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
         let problems = desired.problems.get("one-uid").cloned().unwrap_or_default();
         (problems.get("w").cloned(), desired.volumes.len())
     };
-    let (same_storage, volumes) = problem(&with(
+    let (same_storage, volumes) = problem(&with_volume(
         "{name: w, persistentVolumeClaim: {claimName: other}}",
     ));
     let message = same_storage.expect("a problem").to_string();
@@ -293,12 +293,14 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
     );
     assert_eq!(volumes, 1);
     assert_eq!(
-        problem(&with("{name: w, persistentVolumeClaim: {claimName: data}}")),
+        problem(&with_volume(
+            "{name: w, persistentVolumeClaim: {claimName: data}}"
+        )),
         (None, 1)
     );
     // An inline volume has the name of a `PersistentVolume`.
     let inline = "{name: w, csi: {driver: csi.example}}";
-    assert_eq!(problem(&with(inline)), (None, 2));
+    assert_eq!(problem(&with_volume(inline)), (None, 2));
     let text = format!(
         "{first}{}  - {}\n",
         pod("one", false),
@@ -312,9 +314,9 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
     // A refused volume does not keep an exclusive volume from other pods.
     let exclusive = first.replace("ReadWriteOnce", "ReadWriteOncePod");
     let inline = format!("  volumes:\n  - {}", inline.replace('w', "pv-1"));
-    let refused = pod("a-first", false).replace("  volumes:", &inline);
+    let refused_pod = pod("a-first", false).replace("  volumes:", &inline);
     let desired = desired(&objects(&format!(
-        "{exclusive}{refused}{}",
+        "{exclusive}{refused_pod}{}",
         pod("two", false)
     )));
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["a-first-uid"]);
@@ -335,9 +337,10 @@ fn a_volume_without_a_handle_is_refused() {
 #[test]
 fn an_exclusive_volume_stays_with_its_holder() {
     let objects = with_mode("ReadWriteOncePod", &[("one", false), ("two", false)]);
-    let refused = |desired: &DesiredState| desired.problems.keys().cloned().collect::<Vec<_>>();
+    let refused_pods =
+        |desired: &DesiredState| desired.problems.keys().cloned().collect::<Vec<_>>();
     let first_by_name = desired(&objects);
-    assert_eq!(refused(&first_by_name), ["two-uid"]);
+    assert_eq!(refused_pods(&first_by_name), ["two-uid"]);
     let problem = first_by_name.problems["two-uid"]["v"].to_string();
     assert_eq!(
         problem,
@@ -345,19 +348,19 @@ fn an_exclusive_volume_stays_with_its_holder() {
     );
     let held_by = |uid: &str| VolumeHolders::from([(id(), BTreeSet::from([uid.to_owned()]))]);
     assert_eq!(
-        refused(&desired_with(&objects, &held_by("two-uid"))),
+        refused_pods(&desired_with(&objects, &held_by("two-uid"))),
         ["one-uid"]
     );
     // The holder may be a pod that isn't known any more.
     let unknown_holder = desired_with(&objects, &held_by("gone-uid"));
-    assert_eq!(refused(&unknown_holder), ["one-uid", "two-uid"]);
+    assert_eq!(refused_pods(&unknown_holder), ["one-uid", "two-uid"]);
     assert!(
         unknown_holder.problems["one-uid"]["v"]
             .to_string()
             .ends_with("uid gone-uid")
     );
     let shared = with_mode("ReadWriteOnce", &[("one", false), ("two", false)]);
-    assert_eq!(refused(&desired(&shared)), Vec::<String>::new());
+    assert_eq!(refused_pods(&desired(&shared)), Vec::<String>::new());
 }
 
 #[test]

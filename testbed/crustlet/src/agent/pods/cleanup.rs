@@ -62,8 +62,8 @@ impl Pods {
             }
         }
         let has_failed = |known: &&KnownPod| known.failures.get(&StepSubject::End).is_some();
-        let failed = self.all.values().filter(has_failed).count();
-        self.context.metrics.set_orphan_errors(failed);
+        let failed_pods = self.all.values().filter(has_failed).count();
+        self.context.metrics.set_orphan_errors(failed_pods);
     }
 
     /// Removes the manifest of a deleted pod that has waited for another pod with the same UID. Such a pod has nothing

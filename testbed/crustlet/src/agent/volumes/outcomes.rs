@@ -108,7 +108,7 @@ impl Volumes {
         (id, step): &(VolumeId, VolumeStep),
         spec: Option<&MountSpec>,
     ) {
-        let known = self.actual.volumes.get_mut(id);
+        let volume = self.actual.volumes.get_mut(id);
         match (step, spec) {
             (VolumeStep::Stage, Some(spec)) => {
                 let volume = self.actual.entry(id, spec.volume.lifecycle);
@@ -132,12 +132,12 @@ impl Volumes {
             }
             // Part of the mount may be gone already. If the volume is desired again, it is published again.
             (VolumeStep::Unpublish(pod), _) => {
-                if let Some(mount) = known.and_then(|known| known.mounts.get_mut(pod)) {
+                if let Some(mount) = volume.and_then(|volume| volume.mounts.get_mut(pod)) {
                     mount.certainty = Certainty::Uncertain;
                 }
             }
             (VolumeStep::Unstage, _) => {
-                if let Some(volume) = known {
+                if let Some(volume) = volume {
                     volume.staged = Some(Certainty::Uncertain);
                 }
             }

@@ -70,11 +70,11 @@ fn a_volume_that_refers_to_a_claim_is_bound_to_it() {
 
 #[test]
 fn a_volume_is_bound_to_only_one_claim() {
-    let one = volume("pv-1", "capacity: {storage: 1Gi}");
+    let volume = volume("pv-1", "capacity: {storage: 1Gi}");
     let by_name = claim("volumeName: pv-1");
-    let other = by_name.replace("name: data", "name: other");
-    for (first, second) in [(&by_name, &other), (&claim("storageClassName: ''"), &other)] {
-        let mut fixture = Fixture::new(&[&one, first, second]);
+    let other_claim = by_name.replace("name: data", "name: other");
+    for first_claim in [&by_name, &claim("storageClassName: ''")] {
+        let mut fixture = Fixture::new(&[&volume, first_claim, &other_claim]);
         let notice = fixture.only_waiting();
         assert_eq!(notice.regarding.name.name, "other");
         assert_eq!(notice.reason, "FailedBinding");
@@ -177,16 +177,16 @@ fn a_storage_class_may_wait_for_the_first_consumer() {
 
 #[test]
 fn a_claim_whose_volume_is_gone_is_lost() {
-    let one = volume("pv-1", "capacity: {storage: 1Gi}");
-    let mut fixture = Fixture::new(&[&one, &claim("volumeName: pv-1")]);
+    let volume = volume("pv-1", "capacity: {storage: 1Gi}");
+    let mut fixture = Fixture::new(&[&volume, &claim("volumeName: pv-1")]);
     fixture.assert_settled();
     fixture.remove(Kind::PersistentVolume, "pv-1");
     assert_eq!(fixture.only_waiting().reason, "ClaimLost");
     assert_eq!(fixture.claim()["status"]["phase"], "Lost");
-    let other = claim("storageClassName: ''").replace("name: data", "name: a-first");
-    fixture.apply(&[&other]);
+    let other_claim = claim("storageClassName: ''").replace("name: data", "name: a-first");
+    fixture.apply(&[&other_claim]);
     assert_eq!(fixture.settle().waiting.len(), 2);
-    fixture.apply(&[&one]);
+    fixture.apply(&[&volume]);
     assert_eq!(fixture.only_waiting().regarding.name.name, "a-first");
     assert_eq!(fixture.claim()["status"]["phase"], "Bound");
 }

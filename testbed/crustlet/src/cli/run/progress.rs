@@ -118,7 +118,8 @@ mod tests {
         let crashing = json!({"waiting": {"reason": "CrashLoopBackOff"}});
         let done = json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
         let failed = json!({"terminated": {"exitCode": 3, "reason": "Error"}});
-        let ended = || Progress::Failed("container two ended with exit code 3: Error".to_owned());
+        let failed_progress =
+            || Progress::Failed("container two ended with exit code 3: Error".to_owned());
         for (phase, policy, one, two, expected) in [
             ("Pending", "Always", &creating, &creating, Progress::Waiting),
             ("Running", "Always", &running, &creating, Progress::Waiting),
@@ -127,8 +128,8 @@ mod tests {
             ("Running", "Always", &running, &crashing, Progress::Waiting),
             ("Running", "Always", &running, &failed, Progress::Waiting),
             ("Running", "OnFailure", &running, &failed, Progress::Waiting),
-            ("Running", "Never", &running, &failed, ended()),
-            ("Failed", "Never", &done, &failed, ended()),
+            ("Running", "Never", &running, &failed, failed_progress()),
+            ("Failed", "Never", &done, &failed, failed_progress()),
             ("Succeeded", "Never", &done, &done, Progress::Succeeded),
         ] {
             let found = Progress::of(&pod(phase, policy, one, two));

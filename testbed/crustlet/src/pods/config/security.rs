@@ -154,8 +154,9 @@ fn namespaces(spec: &PodSpec) -> NamespaceOption {
 
 /// Returns the supplementary groups of the containers' processes. The volumes' fsGroup is one of them.
 fn groups(context: &PodSecurityContext) -> Vec<i64> {
-    let more = context.supplemental_groups.iter().flatten();
-    context.fs_group.iter().chain(more).copied().collect()
+    let supplemental = context.supplemental_groups.iter().flatten();
+    let groups = context.fs_group.iter().chain(supplemental);
+    groups.copied().collect()
 }
 
 fn profile(kind: &str) -> SecurityProfile {

@@ -9,7 +9,7 @@ use crust_proto::cri::v1::{
 
 use super::*;
 use crate::objects::manifest;
-use crate::pods::fixture::{at, pod};
+use crate::pods::fixture::{at_second, pod};
 use crate::pods::{StartContainer, labels};
 
 fn node() -> NodeInfo {
@@ -23,7 +23,7 @@ fn node() -> NodeInfo {
 }
 
 fn sandbox_config(spec: &str) -> PodSandboxConfig {
-    sandbox(&pod(spec), &node(), 2, at(7)).expect(spec)
+    sandbox(&pod(spec), &node(), 2, at_second(7)).expect(spec)
 }
 
 /// Returns a pod that has one container `app` with these fields.
@@ -96,7 +96,7 @@ fn a_pod_cannot_override_the_labels_that_identify_it() {
     let manifest::Object::Pod(pod) = manifest::read(text).unwrap().remove(0).object else {
         panic!("{text}");
     };
-    let config = sandbox(&pod, &node(), 0, at(0)).unwrap();
+    let config = sandbox(&pod, &node(), 0, at_second(0)).unwrap();
     assert_eq!(config.labels[labels::OWNER], "id-1");
     assert_eq!(config.labels[labels::POD_UID], "u");
     assert_eq!(config.annotations[labels::GRACE], "30");
@@ -501,6 +501,6 @@ fn paths_have_to_be_utf8() {
         ..node()
     };
     let pod = pod("{containers: [{name: app, image: i}]}");
-    let error = sandbox(&pod, &node, 0, at(0)).unwrap_err();
+    let error = sandbox(&pod, &node, 0, at_second(0)).unwrap_err();
     assert!(error.to_string().contains("not UTF-8"), "{error}");
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::*;
 use crate::pods::StepSubject;
 use crate::pods::fixture::{
-    at, container, exited, exited_after, observed_pod, pod, running, sandbox,
+    at_second, container, exited, exited_after, observed_pod, pod, running, sandbox,
 };
 
 const APP: &str = "{containers: [{name: app, image: i}]}";
@@ -14,7 +14,7 @@ const INIT: &str = "{initContainers: [{name: one, image: i}, {name: two, image: 
 
 /// Returns second 102. Containers of the fixture that have ended did so one second earlier.
 fn now() -> SystemTime {
-    at(102)
+    at_second(102)
 }
 
 fn describe(next: &NextAction) -> String {
@@ -240,7 +240,7 @@ fn a_crash_doubles_the_backoff_and_a_long_run_resets_it() {
     ] {
         let crashed = container("app", 7, exited_after(1, ran)).backing_off(backoff);
         let observed = observed_pod([sandbox(0, true)], [crashed]);
-        let now = at(100 + ran + later);
+        let now = at_second(100 + ran + later);
         let decision = run_at(now, APP, Some(&observed), &RetryDelays::default());
         assert_eq!(decision, expected, "{backoff} {ran} {later}");
     }
@@ -250,7 +250,7 @@ fn a_crash_doubles_the_backoff_and_a_long_run_resets_it() {
 fn a_clock_that_was_set_back_does_not_extend_the_backoff() {
     let crashed = container("app", 1, exited(1)).backing_off(10);
     let observed = observed_pod([sandbox(0, true)], [crashed]);
-    let decision = run_at(at(50), APP, Some(&observed), &RetryDelays::default());
+    let decision = run_at(at_second(50), APP, Some(&observed), &RetryDelays::default());
     assert_eq!(decision, "wait 10");
 }
 
@@ -274,7 +274,11 @@ fn a_dead_sandbox_is_replaced_after_its_containers_have_stopped() {
     let NextAction::Step(PodStep::RunSandbox(step)) = step else {
         panic!("{step:?}");
     };
-    assert_eq!(step.started, Some(at(1)), "when the first one was created");
+    assert_eq!(
+        step.started,
+        Some(at_second(1)),
+        "when the first one was created"
+    );
     // No container will be started again, so no sandbox is needed.
     let never = with_policy(APP, "Never");
     assert_eq!(run(&never, Some(&stopped)), "idle");
@@ -293,8 +297,9 @@ fn a_dead_sandbox_is_replaced_after_its_containers_have_stopped() {
 
 #[test]
 fn a_sandbox_that_ends_at_once_is_replaced_with_a_delay() {
-    let decide =
-        |now, observed: &ObservedPod| run_at(at(now), APP, Some(observed), &RetryDelays::default());
+    let decide = |now, observed: &ObservedPod| {
+        run_at(at_second(now), APP, Some(observed), &RetryDelays::default())
+    };
     let two = observed_pod([sandbox(1, false), sandbox(0, false)], []);
     assert_eq!(decide(3, &two), "remove s0");
     let second = observed_pod([sandbox(1, false)], []);

@@ -72,11 +72,12 @@ fn condition(
     } else {
         "False"
     };
-    let mut before = inputs
-        .before
+    let mut previous = inputs
+        .previous
         .iter()
         .flat_map(|status| status.conditions.iter().flatten());
-    let unchanged = before.find(|condition| condition.type_ == kind && condition.status == status);
+    let unchanged =
+        previous.find(|condition| condition.type_ == kind && condition.status == status);
     let since = unchanged.and_then(|condition| condition.last_transition_time.clone());
     let (reason, message) = false_reason.unzip();
     PodCondition {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ContainerState;
 use super::*;
 use crate::pods::StepSubject;
 use crate::pods::failures::Failure;
-use crate::pods::fixture::{at, container, exited, observed_pod, pod, running, sandbox};
+use crate::pods::fixture::{at_second, container, exited, observed_pod, pod, running, sandbox};
 use crate::pods::observed::ObservedContainer;
 
 const APP: &str = "{containers: [{name: app, image: i}]}";
@@ -41,8 +41,8 @@ fn status_with_failures(
         retry_delays,
         is_ending: false,
         runtime: "containerd",
-        before: None,
-        now: at(102),
+        previous: None,
+        now: at_second(102),
     })
 }
 
@@ -113,8 +113,8 @@ fn phases_are_those_of_kubelet() {
             Some(expected),
             "{policy} {observed:?}"
         );
-        let over = matches!(expected, "Succeeded" | "Failed");
-        assert_eq!(outcome(&pod(&spec), &observed).is_some(), over);
+        let has_ended = matches!(expected, "Succeeded" | "Failed");
+        assert_eq!(outcome(&pod(&spec), &observed).is_some(), has_ended);
     }
     assert_eq!(status_of(TWO, None).phase.as_deref(), Some("Pending"));
 }
@@ -323,13 +323,13 @@ fn transition_times_change_only_with_the_status() {
         retry_delays: &retry_delays,
         is_ending: false,
         runtime: "containerd",
-        before: None,
-        now: at(10),
+        previous: None,
+        now: at_second(10),
     };
     let before = status(&inputs);
     let later = StatusInputs {
-        before: Some(&before),
-        now: at(20),
+        previous: Some(&before),
+        now: at_second(20),
         ..inputs
     };
     assert_eq!(status(&later), before);
@@ -340,7 +340,7 @@ fn transition_times_change_only_with_the_status() {
     let after = status(&without_sandbox);
     assert_eq!(
         after.start_time,
-        to_time(at(1)),
+        to_time(at_second(1)),
         "the start time is taken from the previous status"
     );
     let transition_time = |status: &PodStatus, index: usize| {
@@ -348,8 +348,12 @@ fn transition_times_change_only_with_the_status() {
             .last_transition_time
             .clone()
     };
-    assert_eq!(transition_time(&after, 0), to_time(at(10)), "PodScheduled");
-    assert_eq!(transition_time(&after, 3), to_time(at(20)), "Ready");
+    assert_eq!(
+        transition_time(&after, 0),
+        to_time(at_second(10)),
+        "PodScheduled"
+    );
+    assert_eq!(transition_time(&after, 3), to_time(at_second(20)), "Ready");
 }
 
 #[test]
@@ -364,8 +368,8 @@ fn an_ending_pod_has_no_waiting_containers() {
         retry_delays: &retry_delays,
         is_ending: true,
         runtime: "containerd",
-        before: None,
-        now: at(102),
+        previous: None,
+        now: at_second(102),
     });
     assert_eq!(first_container(&status).0, "Error 137");
     assert_eq!(
