@@ -107,7 +107,7 @@ on_each_delegate! {
     fn a_raw_device_in_a_user_namespace_is_reported(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--device-node"]);
         let bundle = volume.plain_bundle().user_namespace(100_000, None);
-        let _ = assert_refused_with(&volume, bundle, "in a user namespace no device can be made");
+        let _ = assert_refused_with(&volume, bundle, "in a user namespace no device node can be created");
     }
 
     fn mounts_that_a_hook_cannot_make_are_reported(delegate: Delegate) {

@@ -71,7 +71,7 @@ on_each_delegate! {
         // The next pod's walk ends at the root.
         let sandbox = volume.sandbox();
         let last = fsgroup_lines(&volume).pop().expect("a last line");
-        assert!(last.contains("outcome=the root matches"), "{last}");
+        assert!(last.contains("outcome=the volume's root already has the group and mode"), "{last}");
         end([sandbox]);
     }
 }

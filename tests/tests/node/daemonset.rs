@@ -137,7 +137,7 @@ fn the_daemonset_installs_the_handler_and_serves_drivers() {
     });
     let log = kubelet.log("runcrust-3", "uninstall");
     assert!(
-        log.contains("handler crust stays") && log.contains("pv-1"),
+        log.contains("handler crust is not removed") && log.contains("pv-1"),
         "{log}"
     );
     wait_until("crust_ops to answer", WAIT_TIMEOUT, || {
