@@ -49,7 +49,7 @@ pub enum ViewError {
     Ids(Errno),
     /// The deadline passed before all views of a container were ready.
     #[error(
-        "only {done} of its {all} mounts were ready at the deadline of the create; hint: give the \
+        "timeout: only {done} of its {all} mounts were ready before the create's deadline; hint: give the \
          container fewer mounts of the volume"
     )]
     TooSlow {

@@ -20,7 +20,7 @@ pub(super) fn plan_for_users(
     label: Option<&str>,
 ) -> Result<(MountPlan, VolumeRecord), Cause> {
     let in_use = live.as_ref().map(|record| record.device);
-    let plan = MountPlan::new(config, volume.info(), in_use)?.labelled(label)?;
+    let plan = MountPlan::new(config, volume.info(), in_use)?.with_label(label)?;
     if let Some(record) = live {
         return Ok((plan.adapted_to(&record)?, record));
     }
@@ -47,7 +47,7 @@ pub(super) fn acquire<T>(
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
     let device = plan.device.number();
-    // Held while the device is read, which may take long. No other device is locked by it.
+    // Held while the device is read, which may take long. Operations on other devices don't wait for it.
     let _device_lock = context
         .state
         .lock(LockName::Device(device), context.deadline)?;
@@ -73,7 +73,7 @@ pub(super) fn acquire<T>(
         Ok(volume.write_record(&record)?)
     })?;
     let admission = claimed.admission;
-    let plan = plan.or_read_only(admission.is_read_only());
+    let plan = plan.with_mounted_read_only(admission.is_read_only());
     match work(&plan, admission, &mut record) {
         Ok(result) => {
             // The volume is mounted now: if this write fails, the record written before still names the user.

@@ -63,7 +63,7 @@ pub struct AttachDirectory {
     mounts_read_at: Instant,
 }
 
-/// The age at which the mount table is read again. A short one matters: a mount of the device that appears on the host
+/// The age at which the mount table is read again. It is short, because a mount of the device that appears on the host
 /// after the table was read fails the create.
 const MOUNTS_MAX_AGE: Duration = Duration::from_secs(1);
 

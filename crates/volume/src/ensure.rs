@@ -74,8 +74,8 @@ impl MountStatus {
             if let Some(mount) = &mount {
                 // The volume's record was lost: the mounted superblock is compared with the staged one instead.
                 let mounted = MountedSuperblock::from_mount(mount);
-                plan = plan.or_labelled(mounted.label())?;
-                plan = plan.or_read_only(mounted.is_read_only());
+                plan = plan.with_mounted_label(mounted.label())?;
+                plan = plan.with_mounted_read_only(mounted.is_read_only());
                 mounted.check(&plan.superblock, plan.read_only)?;
                 before = empty_record(&plan);
             }

@@ -143,7 +143,7 @@ impl Cause {
 /// The cause of an error, without the volume.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Cause {
-    #[error("nothing is staged at {0}; hint: stage it first; is crust_ops running?")]
+    #[error("nothing is staged at {0}; hint: stage it first, and check that crust_ops is running")]
     NotStaged(TargetPath),
     #[error("{0} aren't supported by this version")]
     Unsupported(&'static str),
@@ -187,8 +187,8 @@ pub(super) enum Cause {
     },
     #[error(
         "device {device} isn't the disk that was staged: the staged disk had the sequence number {staged}, this one \
-         has {now}; hint: the device was detached, and another disk has its name; the CSI driver has to publish the \
-         volume again"
+         has {now}; hint: the device was detached, and another disk has its name; stage the volume again, or delete \
+         the pod so that its CSI driver does"
     )]
     OtherDisk {
         device: String,
@@ -196,8 +196,8 @@ pub(super) enum Cause {
         now: DiskSeq,
     },
     #[error(
-        "device {device} is in use by a user that runcrust has no record of; hint: is it mounted on the host, or does \
-         a process of an ended container still run? findmnt and lsblk show what holds it"
+        "device {device} is in use by a user that runcrust has no record of; hint: find the \
+         user with findmnt and lsblk, such as a mount on the host or a process of a container that has ended"
     )]
     DeviceBusy { device: String },
     #[error(
@@ -233,7 +233,7 @@ pub(super) enum Cause {
     Exists { id: String, pid: i32 },
     #[error(
         "it is mounted in the pod's sandbox as {mounted}, but has no record, and is staged as {staged} now; hint: \
-         delete the pod, so that it is created again"
+         delete the pod so that it is recreated"
     )]
     Unrecorded { mounted: String, staged: String },
     #[error(

@@ -16,7 +16,7 @@ use crust_blockfs::device::{Device, DeviceFacts, LoopDeviceCache};
 /// A query for one volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeQuery {
-    /// The target path, as the volume was staged or with links resolved; or any path of its device.
+    /// A path: the target path as it was staged or with links resolved, or any path of the volume's device.
     Path(TargetPath),
     /// The digest of the target path, or the first digits of it.
     Digest(String),
@@ -120,8 +120,8 @@ fn is_target(found: &SurveyedVolume, path: &TargetPath, target: &TargetPath) -> 
 /// Returns true if the name of one of the volume's entries starts with `prefix`.
 fn has_digest(found: &SurveyedVolume, prefix: &str) -> bool {
     let mut names: Vec<String> = vec![found.digest.to_string()];
-    let places = found.entry_paths().into_iter();
-    names.extend(places.filter_map(|place| Some(place.file_name()?.to_str()?.to_owned())));
+    let entries = found.entry_paths().into_iter();
+    names.extend(entries.filter_map(|entry| Some(entry.file_name()?.to_str()?.to_owned())));
     names.iter().any(|name| name.starts_with(prefix))
 }
 

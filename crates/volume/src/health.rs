@@ -132,7 +132,7 @@ fn check_access(check: &HealthCheck<'_>) -> Result<(), (&'static str, Errno)> {
         Err(Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
         Err(errno) => return Err(("open", errno)),
     };
-    // Without it, the check would change the access time.
+    // Without O_NOATIME, the check would change the access time.
     if rustix::fs::fcntl_setfl(&root, OFlags::NOATIME).is_err() {
         return Ok(());
     }
@@ -176,7 +176,7 @@ impl Symptom<'_> {
             Self::NotGrown(error) => {
                 let hint = error.split_once(HINT).map(|(_, hint)| hint);
                 let hint = hint.unwrap_or("see runcrust's log");
-                format!("{hint}; the next mount, and each resize, tries again")
+                format!("{hint}; the next mount, and each resize, retries")
             }
             Self::HostFiles(_) => {
                 "a pod used the volume under another runtime handler, or docker cp or podman cp wrote to the \
@@ -192,7 +192,7 @@ impl fmt::Display for Symptom<'_> {
         match self {
             Self::CallFailed { call, errno } => write!(
                 f,
-                "the file system answers {call} with {}: it was shut down, or its device is gone",
+                "{call} on the file system fails with {}: it was shut down, or its device is gone",
                 Name(*errno)
             ),
             Self::ShutDown => f.write_str("the file system was shut down after an error"),
@@ -290,7 +290,7 @@ mod tests {
         let condition = summarize(&[Symptom::NotGrown(error), Symptom::ReadOnly], "ext4");
         assert!(condition.abnormal);
         let message = condition.message;
-        for part in ["old size", "EPERM", "give it the capability", "tries again"] {
+        for part in ["old size", "EPERM", "give it the capability", "retries"] {
             assert_eq!(message.matches(part).count(), 1, "{part:?} in: {message}");
         }
         assert_eq!(message.matches("hint: ").count(), 1, "{message}");
@@ -306,7 +306,7 @@ mod tests {
         for (fstype, checker) in [("xfs", "xfs_repair"), ("vfat", "fsck.vfat")] {
             let condition = summarize(&[Symptom::CallFailed { call, errno }], fstype);
             let message = condition.message;
-            for part in ["open with EIO", checker] {
+            for part in ["open on the file system fails with EIO", checker] {
                 assert!(message.contains(part), "{part:?} isn't in: {message}");
             }
         }

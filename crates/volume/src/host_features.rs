@@ -66,7 +66,7 @@ const CHECK_NAME: &str = "capabilities";
 pub fn check_capabilities() -> Finding {
     privileges::effective().map_or_else(
         |error| Finding::from_error(CHECK_NAME, &error),
-        |effective| judge(&effective),
+        |effective| assess(&effective),
     )
 }
 
@@ -91,14 +91,14 @@ fn consequence(capability: Capability) -> Option<Cow<'static, str>> {
     Some(consequence.into())
 }
 
-fn judge(effective: &CapsHashSet) -> Finding {
+fn assess(effective: &CapsHashSet) -> Finding {
     let needs = Operation::Create.needs().iter().copied();
     let missing: Vec<Capability> = needs.filter(|need| !effective.contains(need)).collect();
     let names = |missing: &mut dyn Iterator<Item = &Capability>| {
         let names: Vec<String> = missing.map(ToString::to_string).collect();
         names.join(", ")
     };
-    let fix = "in a pod `privileged: true`, in a unit CapabilityBoundingSet=";
+    let fix = "set `privileged: true` in the pod, or CapabilityBoundingSet= in the systemd unit";
     let fatal = names(&mut missing.iter().filter(|need| consequence(**need).is_none()));
     if !fatal.is_empty() {
         return Finding::fail(
@@ -230,7 +230,7 @@ mod tests {
         ] {
             let mut effective = caps::all();
             effective.retain(|it| !missing.contains(it));
-            let finding = judge(&effective);
+            let finding = assess(&effective);
             assert_eq!(finding.verdict, verdict, "{finding}");
             assert!(finding.found.starts_with(words), "{finding}");
         }

@@ -179,17 +179,17 @@ fn obstacles(
 fn unrecorded_holders(
     context: &Context<'_>,
     overview: &VolumeOverview,
-    is_record_lost: bool,
+    is_record_unreadable: bool,
 ) -> Result<Vec<String>, Cause> {
     let Some(target) = overview.target() else {
         return Ok(Vec::new());
     };
     let mut devices = owned_devices(context, target)?;
-    devices.extend(overview.device.filter(|_| is_record_lost));
+    devices.extend(overview.device.filter(|_| is_record_unreadable));
     let mut holders = Vec::new();
     for device in devices {
-        let glance = |name| context.state.try_lock_existing(name);
-        holders.extend(device_holder(context, target, device, glance)?);
+        let try_lock = |name| context.state.try_lock_existing(name);
+        holders.extend(device_holder(context, target, device, try_lock)?);
     }
     Ok(holders)
 }

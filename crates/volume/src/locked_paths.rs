@@ -14,7 +14,7 @@ use super::target_index;
 /// The paths of a volume with the locks of all of them. Two calls that name one directory by different paths take
 /// turns, because they share at least the path with its links resolved.
 ///
-/// All other operations need a volume that is staged and whose entries stay. They lock its target path alone.
+/// All other operations need a staged volume and keep its entries, so they lock only its target path.
 #[derive(Debug)]
 pub(super) struct LockedPaths {
     pub(super) paths: VolumePaths,

@@ -41,10 +41,10 @@ impl MountNamespace {
     /// pidfd refers to the same process.
     pub fn of_process(pid: i32) -> Result<Self, NamespaceError> {
         let call = format!("pidfd_open({pid})");
-        let known = Pid::from_raw(pid)
+        let valid_pid = Pid::from_raw(pid)
             .ok_or(Errno::SRCH)
             .map_err(failed(&*call))?;
-        let pidfd = pidfd_open(known, PidfdFlags::empty()).map_err(failed(call))?;
+        let pidfd = pidfd_open(valid_pid, PidfdFlags::empty()).map_err(failed(call))?;
         Ok(Self { pidfd, pid })
     }
 
@@ -75,7 +75,7 @@ impl MountNamespace {
         let result = work();
         if let Err(errno) = restore(&own_namespace, &root, &cwd) {
             panic!(
-                "can't come back from the mount namespace of process {}: {}",
+                "can't return from the mount namespace of process {}: {}",
                 self.pid,
                 Name(errno)
             );
@@ -87,8 +87,8 @@ impl MountNamespace {
 /// Returns true if a process is in another user namespace than the calling process.
 pub(crate) fn has_own_user_namespace(pid: i32) -> Result<bool, Errno> {
     let user_namespace = |process: &str| stat(format!("/proc/{process}/ns/user"));
-    let (theirs, ours) = (user_namespace(&pid.to_string())?, user_namespace("self")?);
-    Ok((theirs.st_dev, theirs.st_ino) != (ours.st_dev, ours.st_ino))
+    let (other, own) = (user_namespace(&pid.to_string())?, user_namespace("self")?);
+    Ok((other.st_dev, other.st_ino) != (own.st_dev, own.st_ino))
 }
 
 /// Restores namespace, root and working directory. Continues after an error, because the panic hook opens a log by its

@@ -55,13 +55,13 @@ pub(super) fn mount(
     let prepared = record.mark_prepared(new.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
         let name = new.volume.target().volume_name();
-        let order = FsGroupRequest {
+        let request = FsGroupRequest {
             group,
             policy,
             device: Some(&plan.device),
             in_use: !exclusive,
         };
-        let outcome = fsgroup::apply(&mount, &order, context.deadline, &mut |progress| {
+        let outcome = fsgroup::apply(&mount, &request, context.deadline, &mut |progress| {
             tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
         })?;
         match outcome {

@@ -30,7 +30,7 @@ pub(super) struct GrantedClaim {
 }
 
 /// Checks that a pod may use a volume, adds the volume to its device's list of owners, and calls `write` to write the
-/// volume's record. All of this happens under the owners' lock, so that no other claim comes between.
+/// volume's record. All of this happens under the owners' lock, so that no other claim is decided in between.
 pub(super) fn claim(
     context: &Context<'_>,
     claimant: Claimant<'_>,
@@ -50,8 +50,8 @@ pub(super) fn claim(
         if std::mem::take(&mut probe_all)
             && let Err(error) = context.loop_devices.probe_all()
         {
-            // This only fills the cache, because the first user's mount asks for all rivals anyway. If a device's
-            // answer is needed and missing, that call fails.
+            // This only fills the cache, because the first user's mount asks for all rivals anyway. If the
+            // result for a device is needed and missing, that call fails.
             tracing::debug!("{error}");
         }
         devices.retain(|device| !changed.contains(device));

@@ -70,7 +70,7 @@ impl MountPlan {
 
 impl MountPlan {
     /// Sets the SELinux label, if the file system supports one and the volume's options don't set one.
-    pub(super) fn labelled(mut self, label: Option<&str>) -> Result<Self, Cause> {
+    pub(super) fn with_label(mut self, label: Option<&str>) -> Result<Self, Cause> {
         let fstype = &self.superblock.fstype;
         let Some(label) = label else {
             return Ok(self);
@@ -81,22 +81,23 @@ impl MountPlan {
         } else {
             tracing::warn!(
                 %fstype, label,
-                "this kernel doesn't support SELinux labels as a mount option of the file system: mounted without"
+                "this kernel doesn't support SELinux labels as a mount option of the file system: mounted without a \
+                 label"
             );
         }
         Ok(self)
     }
 
     /// Takes the label of the mounted superblock, for a user that requests no label.
-    pub(super) fn or_labelled(self, present: Option<&str>) -> Result<Self, Cause> {
+    pub(super) fn with_mounted_label(self, present: Option<&str>) -> Result<Self, Cause> {
         if self.superblock.label().is_some() {
             return Ok(self);
         }
-        self.labelled(present)
+        self.with_label(present)
     }
 
     /// Takes a mounted superblock that is read-only, for a pod that only reads.
-    pub(super) fn or_read_only(mut self, present: bool) -> Self {
+    pub(super) fn with_mounted_read_only(mut self, present: bool) -> Self {
         if self.read_only && present {
             self.options.read_only = true;
             self.superblock.read_only = true;
@@ -108,8 +109,8 @@ impl MountPlan {
     pub(super) fn adapted_to(self, record: &VolumeRecord) -> Result<Self, Cause> {
         let present = &record.superblock;
         Ok(self
-            .or_labelled(present.label())?
-            .or_read_only(present.read_only))
+            .with_mounted_label(present.label())?
+            .with_mounted_read_only(present.read_only))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Lowers this process's capabilities to those that an operation needs (capabilities(7)).
 //!
 //! runcrust execs the delegate, which must have the same capability sets as without runcrust. Therefore only the
-//! effective set is lowered, and raised again. It limits what this thread may do now, but not what the delegate may do:
+//! effective set is lowered, and restored afterwards. It limits what this thread may do now, but not what the delegate may do:
 //! execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the
 //! securebits, which can't be raised again once they are lowered. A process that executes nothing lowers all of them.
 
@@ -71,7 +71,7 @@ impl Operation {
 
 /// An error of reading or lowering the capabilities of this process.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}: {source}; hint: does a seccomp filter of the caller forbid it?")]
+#[error("{call}: {source}; hint: check whether a seccomp filter of the caller forbids this call")]
 pub struct PrivilegesError {
     call: &'static str,
     source: CapsError,
@@ -104,11 +104,11 @@ pub fn drop_all_but(operation: Operation) -> Result<(), PrivilegesError> {
         return Ok(());
     };
     if before.contains(&Capability::CAP_SETPCAP) {
-        // A program that root executes gets the whole bounding set, so that one is lowered in case something is
-        // executed after all.
+        // A program that root executes gets the whole bounding set, so the bounding set is lowered too, in case this
+        // process executes a program after all.
         for other in caps::all().difference(&needed) {
             let dropped = caps::drop(None, CapSet::Bounding, *other);
-            // An older kernel refuses to drop a capability that it doesn't know. Such a one isn't in the set.
+            // An older kernel refuses to drop a capability that it doesn't know. Such a capability isn't in the set.
             let is_in_set = || caps::has_cap(None, CapSet::Bounding, *other).unwrap_or(false);
             if let Err(error) = dropped
                 && is_in_set()
@@ -171,11 +171,15 @@ mod tests {
             Some((name, cells.map(|cell| cell == "yes").collect::<Vec<_>>()))
         });
         let rows: Vec<_> = rows.collect();
-        for (column, (name, step)) in OPERATIONS.into_iter().enumerate() {
+        for (column, (name, operation)) in OPERATIONS.into_iter().enumerate() {
             let documented = rows.iter().filter(|(_, needed)| needed[column]);
             let documented = documented.map(|(name, _)| format!("CAP_{name}").parse().unwrap());
             let documented: CapsHashSet = documented.collect();
-            assert_eq!(documented, step.needs().iter().copied().collect(), "{name}");
+            assert_eq!(
+                documented,
+                operation.needs().iter().copied().collect(),
+                "{name}"
+            );
         }
     }
 
@@ -184,15 +188,15 @@ mod tests {
         use Capability::{CAP_CHOWN, CAP_NET_RAW, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 
         let set = |list: &[Capability]| list.iter().copied().collect::<CapsHashSet>();
-        let able = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN, CAP_NET_RAW]);
+        let available = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN, CAP_NET_RAW]);
         let kept = set(&[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_CHOWN]);
-        assert_eq!(needed(Operation::Create, &able), Some(kept));
+        assert_eq!(needed(Operation::Create, &available), Some(kept));
         assert_eq!(
-            needed(Operation::Mount, &able),
+            needed(Operation::Mount, &available),
             Some(set(&[CAP_SYS_ADMIN, CAP_CHOWN]))
         );
-        for step in [Operation::Create, Operation::Publish] {
-            assert_eq!(needed(step, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])), None);
+        for operation in [Operation::Create, Operation::Publish] {
+            assert_eq!(needed(operation, &set(&[CAP_SYS_ADMIN, CAP_NET_RAW])), None);
         }
         assert_eq!(
             needed(Operation::Release, &set(&[CAP_NET_RAW])),
@@ -206,10 +210,10 @@ mod tests {
         let before = now();
         let kept = needed(Operation::Release, &before).unwrap();
         assert!(kept.len() < before.len(), "{before:?}");
-        let within = with_lowered(Operation::Release, || {
+        let lowered = with_lowered(Operation::Release, || {
             caps::read(None, CapSet::Permitted).map(|permitted| (now(), permitted))
         });
-        let (effective, permitted) = within.unwrap().unwrap();
+        let (effective, permitted) = lowered.unwrap().unwrap();
         assert_eq!(effective, kept);
         assert_eq!(permitted, caps::read(None, CapSet::Permitted).unwrap());
         assert_eq!(now(), before);

@@ -4,7 +4,7 @@
 //! A copy is recognized by its master. The mounts that the delegate binds are slaves of mounts that exist only in the
 //! transient namespace (see
 //! [`AttachDirectory::cover_with_slaves`](crate::attach::AttachDirectory::cover_with_slaves)), and so is every copy of
-//! them. A mount of the same device by another process never is such a slave, and is left alone.
+//! them. A mount of the same device by another process is never such a slave, and is left alone.
 
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -74,8 +74,8 @@ pub enum UnmountCopiesError {
     Mounts(#[from] MountInfoError),
     /// The deadline passed before all copies were unmounted.
     #[error(
-        "umount2({}): the time for the hook was over with {remaining} copies of the container's volumes still mounted \
-         on the host; hint: give the container fewer mounts of volumes, and unmount the copies on the host",
+        "umount2({}): timeout: {remaining} copies of the container's volumes were still mounted on the host at the \
+         hook's deadline; hint: give the container fewer mounts of volumes, and unmount the copies on the host",
         mount_point.display()
     )]
     TooSlow {
@@ -154,9 +154,10 @@ impl CopyCleanup {
         })
     }
 
-    /// Returns the mount point of a device that another process has mounted since its mounts had the ids `before`.
+    /// Returns a mount point at which another process has mounted a device. `before` has the ids of the mounts that the
+    /// device had before the delegate ran.
     ///
-    /// Returns `None` if the delegate wasn't given the device as a mount, because it can't have copied it then.
+    /// Returns `None` if the delegate wasn't given the device as a mount, because then it can't have copied the device.
     #[must_use]
     pub fn foreign_mount(&self, device: DeviceNumber, before: &[u32]) -> Option<&Path> {
         let (attached, others) = mounts_of(&self.mounts, device, &self.attach_directory);
@@ -179,13 +180,13 @@ fn mounts_of<'m>(
 
 /// Returns the slaves of the mounts in the attach directory that are outside of it.
 fn copies(table: &MountInfo, attach_directory: &Path) -> Result<Vec<Mount>, MountInfoError> {
-    let within = table.select(|line| line.is_within(attach_directory))?;
-    let at = within
+    let inside = table.select(|line| line.is_within(attach_directory))?;
+    let on_directory = inside
         .iter()
         .filter(|mount| mount.mount_point == attach_directory);
-    let parents: HashSet<u32> = at.map(|mount| mount.id).collect();
+    let parents: HashSet<u32> = on_directory.map(|mount| mount.id).collect();
     // Only the mounts directly in the directory count: no process but runcrust can have attached them.
-    let attached = within.iter().filter(|it| parents.contains(&it.parent));
+    let attached = inside.iter().filter(|it| parents.contains(&it.parent));
     let groups: HashSet<u32> = attached.filter_map(|it| it.propagation.shared).collect();
     table.select(|line| {
         let master = line.propagation.master;
@@ -193,7 +194,7 @@ fn copies(table: &MountInfo, attach_directory: &Path) -> Result<Vec<Mount>, Moun
     })
 }
 
-/// Returns the ids of the mounts on which a mount other than a copy is, directly or further up.
+/// Returns the ids of the mounts that have a mount other than a copy on them, directly or on one of their own mounts.
 fn occupied(table: &MountInfo, copies: &[Mount]) -> Result<HashSet<u32>, MountInfoError> {
     // The usual case: without copies, the mount table needn't be read.
     if copies.is_empty() {

@@ -50,8 +50,8 @@ pub enum RootfsError {
     Propagates(PathBuf),
     /// The deadline passed before all views were mounted.
     #[error(
-        "mount {}: the time for a create was over when {done} other mounts of volumes had been made in the \
-         container; hint: give the container fewer mounts of volumes", destination.display()
+        "mount {}: timeout: only {done} other mounts of volumes were made in the container before the create's deadline; \
+         hint: give the container fewer mounts of volumes", destination.display()
     )]
     TooSlow {
         /// The mount point of the next view.
@@ -221,7 +221,7 @@ fn open_mount_point(
     let link = format!("/proc/thread-self/fd/{}", mount_point.as_raw_fd());
     let path = readlinkat(CWD, link, Vec::with_capacity(256)).map_err(failed("readlink"))?;
     let path = PathBuf::from(OsStr::from_bytes(path.as_bytes()));
-    if let Some(mounted) = mounts.within(&path) {
+    if let Some(mounted) = mounts.find_within(&path) {
         return Err(RootfsError::Covered {
             destination: destination.to_owned(),
             mounted: mounted.to_owned(),

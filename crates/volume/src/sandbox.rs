@@ -57,7 +57,7 @@ pub enum SandboxError {
     /// Another device's file system is mounted at a volume's mount point.
     #[error(
         "sandbox {id}: the file system mounted at {mount_point} is on device {found} instead of {expected}; hint: \
-         delete the pod, so that it is created again"
+         delete the pod so that it is recreated"
     )]
     OtherDevice {
         id: String,
@@ -68,7 +68,9 @@ pub enum SandboxError {
         expected: DeviceNumber,
     },
     /// A volume was unmounted while it was being opened.
-    #[error("sandbox {id}: the mount at {mount_point} is gone; hint: has the pod ended meanwhile?")]
+    #[error(
+        "sandbox {id}: the mount at {mount_point} is gone; hint: if the pod still exists, delete it so that it is recreated"
+    )]
     Unmounted { id: String, mount_point: String },
     /// The sandbox's mount table can't be read.
     #[error("sandbox {id}: {source}")]
@@ -180,10 +182,10 @@ impl Sandbox {
     /// in it doesn't belong to the sandbox.
     fn has_pivoted(&self) -> Result<bool, SandboxError> {
         let root = || stat("/").map(|root| (root.st_dev, root.st_ino));
-        let its_root = self.namespace.enter(root);
-        let its_root =
-            its_root.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))?;
-        let differs = its_root.and_then(|its_root| Ok(its_root != root()?));
+        let sandbox_root = self.namespace.enter(root);
+        let sandbox_root =
+            sandbox_root.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))?;
+        let differs = sandbox_root.and_then(|sandbox_root| Ok(sandbox_root != root()?));
         differs.map_err(|errno| self.failed("stat(/)", errno))
     }
 
@@ -286,7 +288,7 @@ fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
 /// Returns the error of a namespace that can't be entered.
 fn enter_error(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
     let id = id.to_owned();
-    // pidfd_open(2) and setns(2) return it for a process that has ended and has been waited for.
+    // pidfd_open(2) and setns(2) return ESRCH for a process that has ended and has been waited for.
     if source.errno == Errno::SRCH {
         return SandboxError::Ended { id, pid };
     }
@@ -318,11 +320,11 @@ impl SandboxNamespace<'_> {
 
     /// Mounts another tmpfs over `/.crust`.
     fn cover(&self, tmpfs: &OwnedFd) -> Result<(), SandboxError> {
-        let onto =
+        let flags =
             MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         // Made private first, because a mount on a shared mount would propagate.
         sys::set_propagation_private(&self.crust)
-            .and_then(|()| move_mount(tmpfs, "", &self.crust, "", onto))
+            .and_then(|()| move_mount(tmpfs, "", &self.crust, "", flags))
             .map_err(|errno| {
                 self.sandbox
                     .failed(format!("move_mount(tmpfs, {SANDBOX_CRUST_DIR})"), errno)

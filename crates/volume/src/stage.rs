@@ -23,14 +23,14 @@ use crust_blockfs::options;
 /// Stages a volume at a target path.
 ///
 /// Staging metadata with the same meaning again changes nothing, even if the volume is in use. Other metadata replaces
-/// the present one, unless the volume is in use. All that can be checked without a mount is checked: the device, the
+/// the present one, unless the volume is in use. Everything that can be checked without a mount is checked: the device, the
 /// file system type, the options and the group.
 ///
 /// A directory has at most one volume, by whichever path it is named. If a volume is staged there by another path
 /// already, that volume is staged again and keeps its target path.
 ///
-/// With a `limiter`, the volume is staged for a caller of a socket, who may not stage everywhere and everything (see
-/// [`GrowthLimiter`]).
+/// With a `limiter`, the volume is staged for a caller of a socket. Then the target path must be below certain
+/// directories and bare, and the limiter may refuse the growth of the crust directory.
 pub fn stage(
     context: &Context<'_>,
     target: &TargetPath,
@@ -75,11 +75,11 @@ pub fn stage_without_waiting(
         if may_wait {
             admission::check(context, &lookup)?;
         }
-        let new = EntryUsage {
+        let growth = EntryUsage {
             entries: 1,
             bytes: admission::size(&info),
         };
-        limiter(new, may_wait.then_some(context.crust))?;
+        limiter(growth, may_wait.then_some(context.crust))?;
         target_index::add_without_waiting(context, &lookup)?;
         let staging = context.crust.begin_stage_at(&lookup, &info)?;
         Ok(Some(staging.commit()?))

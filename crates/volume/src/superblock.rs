@@ -41,7 +41,7 @@ impl MountedSuperblock {
         options.find_map(|option| option.strip_prefix("context="))
     }
 
-    /// Whether the superblock is read-only.
+    /// Returns true if the superblock is read-only.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.iter().flatten().any(|option| option == "ro")
     }

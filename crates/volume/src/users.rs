@@ -64,7 +64,7 @@ pub(super) fn pending_user(
         source,
     })?;
     let attach_directory = context.config.attach_directory();
-    let others = match container.mounts_before {
+    let other_mounts = match container.mounts_before {
         Some(mounts) => propagated_mounts::mount_ids(mounts, record.device, &attach_directory),
         None => Vec::new(),
     };
@@ -75,7 +75,7 @@ pub(super) fn pending_user(
         pod_uid: container.pod_uid.to_owned(),
         process,
         mounts,
-        other_mounts: others,
+        other_mounts,
     })
 }
 
@@ -167,7 +167,7 @@ pub(super) fn may_have_users(volume: &Volume) -> bool {
     }
 }
 
-/// Returns true if a live container uses a volume on a device. Returns false if that can't be read.
+/// Returns true if a live container uses a volume on a device. Returns false if the records can't be read.
 #[must_use]
 pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
     let volumes = context.state.volumes_on_device(device).unwrap_or_default();

@@ -114,8 +114,8 @@ fn reattach(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoop
     assert_eq!(detached, Ok(Some(())), "{}", device.path().display());
     let mut attach = Command::new("losetup");
     let attach = attach.arg(device.path()).arg(to.path()).status();
-    let is_ours = attach.expect("losetup").success();
-    is_ours.then(|| ManuallyDrop::into_inner(device))
+    let is_attached = attach.expect("losetup").success();
+    is_attached.then(|| ManuallyDrop::into_inner(device))
 }
 
 #[test]
@@ -124,8 +124,8 @@ fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
         let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = LoopDeviceCache::with_max_age(Duration::MAX);
-        node.reserve("pod-a", other.path(), &ours)
+        let cache = LoopDeviceCache::with_max_age(Duration::MAX);
+        node.reserve("pod-a", other.path(), &cache)
             .expect("the device is free");
 
         let Some(moved) = reattach(moving, &elsewhere, &shared) else {
@@ -134,7 +134,7 @@ fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
         node.reserve("pod-b", moved.path(), &LoopDeviceCache::default())
             .expect("the device is free");
 
-        let refused = node.reserve("pod-c", own.path(), &ours).unwrap_err();
+        let refused = node.reserve("pod-c", own.path(), &cache).unwrap_err();
         let message = refused.to_string();
         assert!(message.contains("pod-b"), "{message}");
         return;
@@ -150,9 +150,9 @@ fn a_released_device_claimed_by_another_pod_is_found() {
         let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
         let (moving, own, other) = (elsewhere.attach(), shared.attach(), first.attach());
-        let ours = LoopDeviceCache::with_max_age(Duration::MAX);
+        let cache = LoopDeviceCache::with_max_age(Duration::MAX);
         for (pod, device) in [("pod-a", &moving), ("pod-b", &other)] {
-            let reserved = node.reserve(pod, device.path(), &ours);
+            let reserved = node.reserve(pod, device.path(), &cache);
             reserved.expect("the device is free");
         }
 
@@ -163,7 +163,7 @@ fn a_released_device_claimed_by_another_pod_is_found() {
         node.reserve("pod-c", moved.path(), &LoopDeviceCache::default())
             .expect("the device is free");
 
-        let refused = node.reserve("pod-d", own.path(), &ours).unwrap_err();
+        let refused = node.reserve("pod-d", own.path(), &cache).unwrap_err();
         assert!(refused.to_string().contains("pod-c"), "{refused}");
         return;
     }
@@ -175,9 +175,11 @@ fn volumes_of_the_same_process_are_found() {
     let node = TestNode::new();
     let shared = Image::ext4(&[]);
     let devices = [shared.attach(), shared.attach()];
-    let ours = LoopDeviceCache::with_max_age(Duration::MAX);
-    node.reserve("pod-a", devices[0].path(), &ours)
+    let cache = LoopDeviceCache::with_max_age(Duration::MAX);
+    node.reserve("pod-a", devices[0].path(), &cache)
         .expect("the device is free");
-    let refused = node.reserve("pod-b", devices[1].path(), &ours).unwrap_err();
+    let refused = node
+        .reserve("pod-b", devices[1].path(), &cache)
+        .unwrap_err();
     assert!(refused.to_string().contains("pod-a"), "{refused}");
 }

@@ -23,9 +23,9 @@ use support::{Image, TestMount, Tree, in_mount_namespace, run};
 /// Returns the number of mounts at a path, one over the other.
 fn mounts_at(path: &Path) -> usize {
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("a mount table");
-    let point = path.to_str().expect("a path in UTF-8");
-    let points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-    points.filter(|it| *it == point).count()
+    let mount_point = path.to_str().expect("a path in UTF-8");
+    let mount_points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
+    mount_points.filter(|it| *it == mount_point).count()
 }
 
 #[test]
@@ -102,15 +102,15 @@ fn a_remaining_copy_is_reported_with_its_reason() {
         };
 
         make_copy();
-        let on_it = TestMount::tmpfs(&copy.join("lost+found"));
+        let mount_on_copy = TestMount::tmpfs(&copy.join("lost+found"));
         assert_remaining(remaining(), RemainingReason::Occupied);
-        drop(on_it);
+        drop(mount_on_copy);
         assert_eq!(remaining(), None);
 
         make_copy();
-        let over_it = TestMount::tmpfs(&above);
+        let mount_over_parent = TestMount::tmpfs(&above);
         assert_remaining(remaining(), RemainingReason::Hidden);
-        drop(over_it);
+        drop(mount_over_parent);
         assert_eq!(remaining(), None);
 
         make_copy();

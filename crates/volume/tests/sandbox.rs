@@ -73,8 +73,8 @@ fn busybox(applet: &str) -> String {
 }
 
 #[test]
-fn before_the_pivot_it_is_below_the_rootfs() {
-    let test = "before_the_pivot_it_is_below_the_rootfs";
+fn before_the_pivot_the_directory_is_below_the_rootfs() {
+    let test = "before_the_pivot_the_directory_is_below_the_rootfs";
     in_mount_namespace(test, || {
         let mounts = set_up_host_root();
         let (mount, mkdir) = (busybox("mount"), busybox("mkdir"));
@@ -99,8 +99,8 @@ fn before_the_pivot_it_is_below_the_rootfs() {
 }
 
 #[test]
-fn after_the_pivot_it_is_at_the_root() {
-    let test = "after_the_pivot_it_is_at_the_root";
+fn after_the_pivot_the_directory_is_at_the_root() {
+    let test = "after_the_pivot_the_directory_is_at_the_root";
     in_mount_namespace(test, || {
         let mounts = set_up_host_root();
         let [mount, mkdir, cp, pivot, touch, ln] =

@@ -83,7 +83,7 @@ on_each_delegate! {
         let app = scene.node.container(&scene.app_bundle(&sandbox).write());
         assert!(!create_with_error(&app, "setns", "EPERM", 2));
         let sentence = app.last_log_error().expect("a line in the log");
-        assert!(sentence.contains("can't come back from the mount namespace"), "{sentence}");
+        assert!(sentence.contains("can't return from the mount namespace"), "{sentence}");
     }
 
     fn failed_writes_in_a_plain_create_are_harmless(delegate: Delegate) {

@@ -197,9 +197,9 @@ fn a_replaced_target_or_missing_kubelet_directory_is_kept() {
     fs::remove_file(place).unwrap();
     let (kubelet, away) = (node.handler().kubelet_dir(), node.dir().join("away"));
     fs::rename(&kubelet, &away).unwrap();
-    assert_left("is kubelet's directory mounted?");
+    assert_left("check that kubelet's directory is mounted");
     fs::create_dir(&kubelet).unwrap();
-    assert_left("is kubelet's directory mounted?");
+    assert_left("check that kubelet's directory is mounted");
     fs::remove_dir(&kubelet).unwrap();
     fs::rename(&away, &kubelet).unwrap();
     assert_collected(&node, &["owner", "volume"]);

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 const HOOK: &str = "mount_mode = \"hook\"";
 const SENTENCE: &str = " isn't the disk that was staged: ";
-const HINT: &str = "the CSI driver has to publish the volume again";
+const HINT: &str = "delete the pod so that its CSI driver does";
 
 /// Creates an image with another volume's data.
 fn other_image(node: &Node) -> PathBuf {

@@ -46,8 +46,8 @@ pub(super) fn bundle(
     Some(match absence {
         ConfigAbsence::Removed => Remove("its config.json is gone".into()),
         ConfigAbsence::NotMounted => Leave(
-            "its config.json and the file system that held it are missing; hint: is the file system mounted, \
-             and in this mount namespace?"
+            "its config.json and the file system that held it are missing; hint: check that the \
+             file system is mounted, also in this mount namespace"
                 .into(),
         ),
         ConfigAbsence::OtherBoot => Leave(format!(
@@ -68,8 +68,8 @@ pub(super) fn process(process_state: &ProcessState) -> Option<RemovalDecision> {
 
 /// Decides about a volume in a device's list of owners. `has_entry` says whether the volume is staged.
 ///
-/// Without an entry the volume has no record, but an unstage waits for the devices on whose lists it is. So it stays on
-/// the list while its device is held, because a user whose record was lost may have it mounted.
+/// Without an entry the volume has no record, but an unstage waits for all devices that list it as an owner. So it stays
+/// on the list while its device is held, because a user whose record was lost may have it mounted.
 pub(super) fn owner(
     is_of_this_boot: bool,
     has_entry: Result<bool, String>,
@@ -201,12 +201,12 @@ impl ObservedVolume {
     /// Decides about a `runtime-cli` without a record. Other runtimes that follow the protocol keep records of their
     /// own, and may use the device in a virtual machine, which can't be seen from here.
     fn decide_unclaimed_cli(&self) -> Option<(VolumePart, RemovalDecision)> {
-        let (cli, is_ours) = self.cli.as_ref().filter(|_| !self.has_record())?;
+        let (cli, is_this_runtime) = self.cli.as_ref().filter(|_| !self.has_record())?;
         let decision = match &self.devices {
-            Some(DeviceState::Free) if *is_ours => {
+            Some(DeviceState::Free) if *is_this_runtime => {
                 Remove("it has no recorded users, and its device is free".into())
             }
-            Some(DeviceState::Held(reason)) if *is_ours => Leave(reason.clone()),
+            Some(DeviceState::Held(reason)) if *is_this_runtime => Leave(reason.clone()),
             _ => Leave("no record says who uses it, and it may be another runtime's".into()),
         };
         Some((VolumePart::RuntimeCli(cli.clone()), decision))

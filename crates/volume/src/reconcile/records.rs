@@ -15,7 +15,8 @@ use super::report::{ReconcileReport, RemovalDecision, StateItem};
 use super::volumes::{self, OwnerEntry};
 use crust_blockfs::timed_probe::{path_probe, run_probes};
 
-/// The time in which all bundles' file systems must answer. Those that don't are asked once more, as long.
+/// The timeout for probing all bundles' file systems. Those that don't answer are probed once more, with the same
+/// timeout.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 fn decide_bundle(record: &BundleRecord) -> Option<RemovalDecision> {

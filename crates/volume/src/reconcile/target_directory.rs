@@ -75,7 +75,7 @@ fn compare(
         TargetState::NotYetCreated
     } else if !before.directory.starts_with(&now.directory) {
         TargetState::Unknown(format!(
-            "its target path leads to {exists}, and led to {existed}; hint: was a symbolic link changed?"
+            "its target path leads to {exists}, and led to {existed}; hint: check whether a symbolic link of the path was changed"
         ))
     } else if now.is_of_another_boot(before) {
         TargetState::Unknown(format!(
@@ -84,8 +84,8 @@ fn compare(
         ))
     } else if before.device != now.device || is_kubelet_gone(before, now, pods_directories) {
         TargetState::Unknown(format!(
-            "{existed} doesn't exist; the deepest directory on its path that does is {exists}; hint: is kubelet's \
-             directory mounted?"
+            "{existed} doesn't exist; the deepest directory on its path that does is {exists}; hint: check \
+             that kubelet's directory is mounted"
         ))
     } else {
         TargetState::Gone
@@ -168,11 +168,11 @@ mod tests {
             (on_one_device("/k/pods/a/pv", "/k/pods-b"), "leads to"),
             (
                 on_one_device("/k/pods/a/pv", "/k"),
-                "is kubelet's directory mounted?",
+                "check that kubelet's directory is mounted",
             ),
             (
                 state(Some(("/k/pods/a", "8:1")), "/k/pods", "8:2"),
-                "is kubelet's directory mounted?",
+                "check that kubelet's directory is mounted",
             ),
             (state(None, "/k", "8:1"), "isn't recorded whether"),
             (after_a_boot("/k/pods/a/pv/mount"), "in an earlier boot"),

@@ -10,7 +10,7 @@ use crust_blockfs::mountinfo::Mount;
 #[derive(Debug)]
 pub(super) struct MountTable {
     /// Ordered by path components, so that the mount points within a directory follow it directly.
-    points: BTreeSet<PathBuf>,
+    mount_points: BTreeSet<PathBuf>,
     /// The ids of the mounts in no peer group: mounts on them don't propagate.
     unshared: HashSet<u32>,
 }
@@ -20,13 +20,13 @@ impl MountTable {
         let unshared = mounts.iter().filter(|it| it.propagation.shared.is_none());
         Self {
             unshared: unshared.map(|mount| mount.id).collect(),
-            points: mounts.into_iter().map(|mount| mount.mount_point).collect(),
+            mount_points: mounts.into_iter().map(|mount| mount.mount_point).collect(),
         }
     }
 
     /// Returns a mount point that is `path` or within it, if there is one.
-    pub(super) fn within(&self, path: &Path) -> Option<&Path> {
-        let next = self.points.range(path.to_owned()..).next()?;
+    pub(super) fn find_within(&self, path: &Path) -> Option<&Path> {
+        let next = self.mount_points.range(path.to_owned()..).next()?;
         next.starts_with(path).then_some(next)
     }
 
@@ -36,8 +36,8 @@ impl MountTable {
     }
 
     /// Adds a private mount. If its id is `None`, other views can't be mounted on it.
-    pub(super) fn add(&mut self, point: PathBuf, id: Option<u32>) {
-        self.points.insert(point);
+    pub(super) fn add(&mut self, mount_point: PathBuf, id: Option<u32>) {
+        self.mount_points.insert(mount_point);
         self.unshared.extend(id);
     }
 }
@@ -70,14 +70,17 @@ mod tests {
             ("/z", None),
         ] {
             assert_eq!(
-                table.within(path.as_ref()),
+                table.find_within(path.as_ref()),
                 expected.map(Path::new),
                 "{path}"
             );
         }
         table.add("/a/z/deep".into(), None);
-        assert_eq!(table.within("/a/z".as_ref()), Some(Path::new("/a/z/deep")));
-        assert_eq!(table.within("/a/z/deep/er".as_ref()), None);
+        assert_eq!(
+            table.find_within("/a/z".as_ref()),
+            Some(Path::new("/a/z/deep"))
+        );
+        assert_eq!(table.find_within("/a/z/deep/er".as_ref()), None);
     }
 
     #[test]

@@ -183,19 +183,19 @@ fn a_possible_user_missing_in_the_record_is_stray() {
 }
 
 #[test]
-fn a_runtime_cli_without_a_record_is_removed_if_ours_and_unused() {
+fn a_runtime_cli_without_a_record_is_removed_if_it_names_this_runtime_and_is_unused() {
     let (free, held) = (
         Some(DeviceState::Free),
         Some(DeviceState::Held("in use".into())),
     );
-    for (is_ours, devices, expected) in [
+    for (is_this_runtime, devices, expected) in [
         (true, free.clone(), "-cli"),
         (true, held, "?cli"),
         (true, None, "?cli"),
         (false, free, "?cli"),
     ] {
         let observed = ObservedVolume {
-            cli: Some(("/cli".into(), is_ours)),
+            cli: Some(("/cli".into(), is_this_runtime)),
             devices,
             ..unused_volume()
         };
@@ -416,7 +416,7 @@ fn a_bundle_that_cannot_be_examined_is_left() {
         (
             Ok(false),
             ConfigAbsence::NotMounted,
-            "is the file system mounted",
+            "check that the file system is mounted",
         ),
         (Ok(false), ConfigAbsence::OtherBoot, "remove bundles/a.json"),
         (Err(denied), ConfigAbsence::Removed, "stat config.json: "),
