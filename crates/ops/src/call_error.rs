@@ -36,8 +36,9 @@ pub(crate) enum CallError {
     Node(#[from] NodeError),
     /// An earlier call for the volume is still running.
     #[error(
-        "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if it \
-         stays so, its device hangs: `ps -eo pid,stat,wchan,args` on the node shows what waits for it in state D",
+        "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if the \
+         error persists, the device hangs: `ps -eo pid,stat,wchan,args` on the node shows the processes in state D that \
+         wait for it",
         after.as_secs()
     )]
     Held {
@@ -47,13 +48,13 @@ pub(crate) enum CallError {
     },
     /// A thread of this call didn't end before the timeout.
     #[error(
-        "the call is still running after {} s; hint: retry later; if it stays so, a device of the node \
-         hangs, and `ps -eo pid,stat,wchan,args` shows what waits for it in state D", after.as_secs()
+        "the call is still running after {} s; hint: retry later; if the error persists, a device of the node \
+         hangs: `ps -eo pid,stat,wchan,args` shows the processes in state D that wait for it", after.as_secs()
     )]
     Hangs { after: Duration },
     /// Nothing is staged at the target path.
     #[error(
-        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to publish it first \
+        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to stage it first \
          (RuntimeStageVolume)"
     )]
     NotStaged(String),
@@ -65,7 +66,7 @@ pub(crate) enum CallError {
     NotInUse(String),
     /// The sandbox has no volume from the device.
     #[error(
-        "sandbox {sandbox}: it has no volume from {device}; hint: RuntimePublishVolume comes first"
+        "sandbox {sandbox}: it has no volume from {device}; hint: publish the volume first (RuntimePublishVolume)"
     )]
     NoSuchVolume { sandbox: String, device: String },
 }

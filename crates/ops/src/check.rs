@@ -18,13 +18,13 @@ use crate::cli::{Capabilities, CliCall, CliRuns, Policy};
 use crate::settings::{MetricsAddress, Settings};
 
 /// Prints one line for each check. Returns a failure if one of them failed. Changes nothing on the node.
-pub(crate) fn run(file: &Path, named: bool) -> ExitCode {
+pub(crate) fn run(file: &Path, is_explicit: bool) -> ExitCode {
     let mut passed = true;
     let mut report = |finding: Finding| {
         println!("{finding}");
         passed &= finding.verdict != CheckVerdict::Fail;
     };
-    let settings = Settings::load(file, named);
+    let settings = Settings::load(file, is_explicit);
     report(finding("configuration", &settings, |_| path_text(file)));
     let settings = settings.unwrap_or_default();
     report(check::root_user());
@@ -85,7 +85,7 @@ fn config_source(config: &Config) -> String {
 fn check_runtime_config(settings: &Settings, config: &Config) -> Vec<Finding> {
     let mut found = Vec::new();
     if let Some(delegate) = &config.delegate {
-        let hint = "set `delegate` in the runtime's configuration to where runc or crun is";
+        let hint = "set `delegate` in the runtime's configuration to the path of runc or crun";
         found.push(check::program("delegate", delegate, hint));
     }
     let hint = "install crust-mount-hook beside the runtime, or set `hook` in its configuration";
@@ -113,7 +113,7 @@ fn check_match_root(root: &Path) -> Finding {
         "{} isn't a directory in this mount namespace",
         root.display()
     );
-    let fix = "make the directory; if crust_ops runs in a pod, give its container a volumeMount of it with \
+    let fix = "create the directory; if crust_ops runs in a pod, give its container a volumeMount of it with \
                mountPropagation: HostToContainer";
     Finding::warn(NAME, found, fix)
 }
@@ -130,7 +130,11 @@ fn check_runtime(program: &Path, policy: &Policy) -> Finding {
             "{}: this kernel has none of its `fstypes`",
             program.display()
         );
-        return Finding::fail(NAME, found, "modprobe ext4");
+        return Finding::fail(
+            NAME,
+            found,
+            "load the module of one of them, such as with `modprobe ext4`",
+        );
     }
     Finding::pass(NAME, format!("mounts {}", found.file_systems.join(", ")))
 }
@@ -195,7 +199,7 @@ fn check_metrics_address(address: &MetricsAddress) -> Finding {
     match TcpListener::bind(address) {
         Ok(_) => Finding::pass(NAME, address.to_string()),
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_crust_ops(address) => {
-            let found = format!("{address}, where a crust_ops answers already");
+            let found = format!("{address}, where a crust_ops already answers");
             Finding::pass(NAME, found)
         }
         Err(error) => Finding::fail(

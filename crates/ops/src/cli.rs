@@ -46,19 +46,19 @@ pub(crate) enum CliError {
     },
     /// The program exceeded its timeout and was killed.
     #[error(
-        "{} gave no answer within {} s and was killed; hint: look for processes in state D, which wait for a device \
+        "{} didn't answer within {} s and was killed; hint: look for processes in state D, which wait for a device \
          that hangs", program.display(), after.as_secs()
     )]
     Timeout { program: PathBuf, after: Duration },
     /// The daemon is ending.
-    #[error("crust_ops is shutting down; hint: try again once it has been restarted")]
+    #[error("crust_ops is shutting down; hint: retry once it has been restarted")]
     Ending,
     /// The program answered with an error.
     #[error("{message}")]
     Refused { code: tonic::Code, message: String },
     /// The program's output isn't a valid answer.
     #[error(
-        "{}: {problem}; hint: is it runcrust? check `runtime-cli` in the volume's entry",
+        "{}: {problem}; hint: check that `runtime-cli` in the volume's entry names runcrust",
         program.display()
     )]
     InvalidAnswer { program: PathBuf, problem: String },

@@ -12,7 +12,6 @@ mod cli;
 pub mod fuzzing;
 mod metrics;
 mod node;
-
 mod server;
 mod services;
 mod settings;
@@ -38,7 +37,7 @@ static DAEMON: Daemon = Daemon {
     quiet_methods: &["RuntimeGetVolumeStats"],
     streaming_methods: &[],
     descriptors: crust_proto::FILE_DESCRIPTOR_SET,
-    busy_hint: "try again later, or raise max_calls",
+    busy_hint: "retry later, or raise max_calls",
     sockets: KnownSockets {
         names: &["crust_ops", "crust"],
         setting: "`listen` and `crust_listen` of the configuration",
@@ -66,14 +65,14 @@ pub fn main() -> ExitCode {
         return cli::attendant::run(arguments);
     }
     let arguments = Cli::parse();
-    let named = arguments.config.is_some();
+    let is_explicit = arguments.config.is_some();
     let file = arguments
         .config
         .unwrap_or_else(|| crust_state::ops::CONFIG_FILE.into());
     if arguments.check {
-        return check::run(&file, named);
+        return check::run(&file, is_explicit);
     }
-    match configure(file, named) {
+    match configure(file, is_explicit) {
         Ok(configured) => {
             let level = configured.settings.log_level;
             process::main(DAEMON.name, level, server::serve(configured))
@@ -91,12 +90,12 @@ pub fn command() -> clap::Command {
     Cli::command()
 }
 
-fn configure(file: PathBuf, named: bool) -> Result<DaemonConfig> {
-    let settings = Settings::load(&file, named)?;
+fn configure(file: PathBuf, is_explicit: bool) -> Result<DaemonConfig> {
+    let settings = Settings::load(&file, is_explicit)?;
     let node = StagingNode::new(settings.runtime_config()?);
     Ok(DaemonConfig {
         file,
-        named,
+        is_explicit,
         settings: Arc::new(settings),
         node,
     })

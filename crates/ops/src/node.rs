@@ -27,7 +27,7 @@ const READ_THREADS: usize = 16;
 /// The timeout of a stage, which is below kubelet's two minutes for `NodePublishVolume`.
 pub(crate) const STAGE_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The time that a thread gets to end after its deadline. One that takes longer hangs in the kernel.
+/// The time that a thread gets to end after its deadline. A thread that takes longer hangs in the kernel.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// The numbers of volumes for the metrics.
@@ -43,7 +43,7 @@ pub(crate) struct StagingNode {
     config: Arc<Config>,
     work_threads: Arc<Semaphore>,
     read_threads: Arc<Semaphore>,
-    /// Has one permit, so that a reconciliation that hangs isn't joined by later ones.
+    /// Has one permit, so that later reconciliations don't pile up behind one that hangs.
     reconcile_thread: Arc<Semaphore>,
     totals: Arc<StagedTotals>,
     /// Opened by a worker thread, because that may wait for a disk.
@@ -97,7 +97,7 @@ impl StagingNode {
         }
     }
 
-    /// Returns the node with another configuration of the runtime. Running threads still count.
+    /// Returns the node with another configuration of the runtime. It shares the limits on threads with this one.
     pub(crate) fn with_config(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),
@@ -122,7 +122,7 @@ impl StagingNode {
         self.work(&self.work_threads, STAGE_TIMEOUT, move |context| {
             let _volume_lock = volume_lock;
             let limiter = |growth, crust: Option<&_>| reservation.reserve(growth, crust);
-            // The fast path for new volumes, which most are.
+            // Fast path: most volumes are new.
             match crust_volume::stage_without_waiting(context, &target, &info, &limiter, true) {
                 Some(staged) => Ok(staged?),
                 None => Ok(crust_volume::stage(
@@ -324,7 +324,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_hung_reconciliation_is_not_joined_and_blocks_no_call() {
+    async fn a_hung_reconciliation_blocks_later_ones_but_no_call() {
         let node = StagingNode::new(Config::default());
         let _hanging = Arc::clone(&node.reconcile_thread)
             .acquire_owned()

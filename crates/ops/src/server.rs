@@ -30,7 +30,8 @@ use crate::settings::Settings;
 #[derive(Debug)]
 pub(crate) struct DaemonConfig {
     pub(crate) file: PathBuf,
-    pub(crate) named: bool,
+    /// Whether the command line names the file. A missing file is an error then.
+    pub(crate) is_explicit: bool,
     pub(crate) settings: Arc<Settings>,
     pub(crate) node: StagingNode,
 }
@@ -183,7 +184,7 @@ fn reload(
     settings: &watch::Sender<Arc<Settings>>,
     nodes: &watch::Sender<StagingNode>,
 ) {
-    let loaded = Settings::load(&configured.file, configured.named)
+    let loaded = Settings::load(&configured.file, configured.is_explicit)
         .and_then(|settings| Ok((settings.runtime_config()?, settings)));
     match loaded {
         Err(error) => tracing::error!("not reloaded: {error}"),

@@ -109,12 +109,12 @@ pub(crate) enum MetricsAddress {
 }
 
 impl Settings {
-    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless the command line `named`
-    /// it.
-    pub(crate) fn load(path: &Path, named: bool) -> Result<Self, ConfigError> {
+    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless `is_explicit` says that the
+    /// command line names the file.
+    pub(crate) fn load(path: &Path, is_explicit: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
             Some(text) => Self::parse(path, &text)?,
-            None if named => return Err(config::not_found(path)),
+            None if is_explicit => return Err(config::not_found(path)),
             None => Self::default(),
         };
         Ok(settings)

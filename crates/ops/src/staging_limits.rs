@@ -168,7 +168,7 @@ impl StagingLimits {
         if growth.bytes > 0 && total.bytes > self.bytes {
             let setting = "max_staged_bytes";
             return Err(limit_reached(
-                "bytes, with this volume's,",
+                "bytes (including this volume)",
                 total.bytes,
                 self.bytes,
                 setting,
@@ -293,7 +293,7 @@ mod tests {
                 bytes,
                 amount(1, 1001),
                 Some(
-                    "1001 bytes, with this volume's, are staged, and `max_staged_bytes` allows 1000",
+                    "1001 bytes (including this volume) are staged, and `max_staged_bytes` allows 1000",
                 ),
             ),
         ] {

@@ -15,7 +15,7 @@ pub struct Daemon {
     pub streaming_methods: &'static [&'static str],
     /// The .proto files as a serialised `google.protobuf.FileDescriptorSet`, for reflection.
     pub descriptors: &'static [u8],
-    /// The hint if too many calls are in progress: "try again later, or raise `max_calls`".
+    /// The hint if too many calls are in progress: "retry later, or raise `max_calls`".
     pub busy_hint: &'static str,
     /// The sockets that systemd can pass to the daemon.
     pub sockets: KnownSockets,
@@ -43,7 +43,7 @@ pub(crate) mod tests {
         quiet_methods: &[],
         streaming_methods: &["Watch"],
         descriptors: tonic_health::pb::FILE_DESCRIPTOR_SET,
-        busy_hint: "try again later, or raise --max-calls",
+        busy_hint: "retry later, or raise --max-calls",
         sockets: KnownSockets {
             names: &["a_daemon"],
             setting: "`--listen`",

@@ -93,7 +93,7 @@ impl UnreadRefusal {
             Self::Ending => (
                 Code::Unavailable,
                 "ENDING",
-                format!("{name} is shutting down; hint: try again once it has been restarted"),
+                format!("{name} is shutting down; hint: retry once it has been restarted"),
             ),
         };
         bare_status(code, reason, &message)

@@ -45,10 +45,10 @@ pub(crate) enum Refusal {
         hint: &'static str,
     },
     /// Another call for the volume is in progress.
-    #[error("volume {0}: another call for it is in progress; hint: try again")]
+    #[error("volume {0}: another call for it is in progress; hint: retry")]
     Pending(String),
     /// A call for the target path is in progress, for this or another volume.
-    #[error("volume {volume}: another call for {} is in progress; hint: try again", path.display())]
+    #[error("volume {volume}: another call for {} is in progress; hint: retry", path.display())]
     TargetPending { volume: String, path: PathBuf },
     /// The volume, staging or publication exists, but differs from the request.
     #[error("volume {volume}: {message}")]

@@ -38,7 +38,7 @@ static DAEMON: Daemon = Daemon {
     ],
     streaming_methods: &[],
     descriptors: crust_proto::csi::FILE_DESCRIPTOR_SET,
-    busy_hint: "try again later, or raise --max-calls",
+    busy_hint: "retry later, or raise --max-calls",
     sockets: KnownSockets {
         names: &[],
         setting: "--endpoint",

@@ -35,7 +35,7 @@ static DAEMON: Daemon = Daemon {
     quiet_methods: &["List", "Events"],
     streaming_methods: &["Events", "Logs"],
     descriptors: crust_proto::crustlet::FILE_DESCRIPTOR_SET,
-    busy_hint: "try again later",
+    busy_hint: "retry later",
     sockets: KnownSockets {
         names: &[],
         setting: "--listen",

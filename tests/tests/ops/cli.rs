@@ -131,7 +131,7 @@ const PROGRAMS: [(&str, Code, &str, &str); 17] = [
         "setsid sleep 1000000 & setsid sh -c 'setsid sleep 1000000 & sleep 1000000' & wait",
         DeadlineExceeded,
         "RUNTIME_CLI_TIMEOUT",
-        " gave no answer within 2 s",
+        " didn't answer within 2 s",
     ),
     (
         "setsid sleep 1000000 & echo '{}'",
@@ -143,25 +143,25 @@ const PROGRAMS: [(&str, Code, &str, &str); 17] = [
         "exec sleep 1000000",
         DeadlineExceeded,
         "RUNTIME_CLI_TIMEOUT",
-        " gave no answer within 2 s and was killed",
+        " didn't answer within 2 s and was killed",
     ),
     (
         "sleep 1000000 & sleep 1000000 & wait",
         DeadlineExceeded,
         "RUNTIME_CLI_TIMEOUT",
-        " gave no answer within 2 s",
+        " didn't answer within 2 s",
     ),
     (
         "trap '' TERM INT HUP; while true; do sleep 1; done",
         DeadlineExceeded,
         "RUNTIME_CLI_TIMEOUT",
-        " gave no answer within 2 s",
+        " didn't answer within 2 s",
     ),
     (
         "exec >&- 2>&-; sleep 1000000",
         DeadlineExceeded,
         "RUNTIME_CLI_TIMEOUT",
-        " gave no answer within 2 s",
+        " didn't answer within 2 s",
     ),
     (
         "echo hello",

@@ -65,7 +65,7 @@ fn more_calls_than_max_calls_are_refused() {
             let answer = client.runtime_get_volume_stats(request(&unknown)).await;
             assert_eq!(reason(&answer), "BUSY");
             let error = expect_error(answer, ResourceExhausted);
-            assert!(error.contains("try again later"), "{error}");
+            assert!(error.contains("retry later"), "{error}");
         }
         let mut health = HealthClient::new(ops.channel(ops.crust_socket()));
         health

@@ -382,12 +382,12 @@ const INVALID: [(Change, &str, &str); 17] = [
     (
         |it| it.mount_options = vec!["commit=5".into(); 9_000],
         "INVALID_FIELD",
-        "volume pv-1: mount_options: with it the volume's description is longer than 65536 bytes",
+        "volume pv-1: mount_options: with this field the volume's description is longer than 65536 bytes",
     ),
     (
         |it| it.sandbox_id = "s".repeat(200_000),
         "INVALID_FIELD",
-        "volume pv-1: sandbox_id: with it the volume's description is longer",
+        "volume pv-1: sandbox_id: with this field the volume's description is longer",
     ),
 ];
 

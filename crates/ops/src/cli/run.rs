@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::attendant::{ATTEND, ProgramExit};
 use super::{CliCall, CliError};
 
-/// The limit on the bytes that are read from each stream. An answer usually has some hundred.
+/// The limit on the bytes that are read from each stream. An answer usually has a few hundred.
 const MAX_OUTPUT: u64 = 64 * 1024;
 
 /// The timeout, after the program has ended, for the rest of its output, which is in the pipes already, and for its
@@ -40,8 +40,8 @@ pub(super) struct Output {
 
 /// Runs a program until it has ended or its caller has hung up. Returns `None` after the deadline.
 ///
-/// `volume_lock` is held until the program and all its descendants are gone, so that only one call can hang in the kernel for
-/// each volume.
+/// `volume_lock` is held until the program and all its descendants are gone, so that only one call for each volume can
+/// hang in the kernel.
 pub(super) async fn run(
     runs: &CliRuns,
     call: CliCall<'_>,

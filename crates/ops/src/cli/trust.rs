@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_no_program_is_an_error() {
+    fn a_path_that_does_not_lead_to_a_program_is_an_error() {
         let directory = program_directory();
         let at = |name: &str| directory.path().join(name);
         symlink("b", at("a")).unwrap();

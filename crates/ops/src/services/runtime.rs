@@ -89,9 +89,9 @@ impl Runtime for RuntimeService {
         });
         let expanded = async {
             let target = target_path("volume_target_path", &path)?;
-            let least = bytes("capacity_range.required_bytes", range.required_bytes)?;
-            let most = bytes("capacity_range.limit_bytes", range.limit_bytes)?;
-            self.0.expand(target, least, most).await
+            let min_bytes = bytes("capacity_range.required_bytes", range.required_bytes)?;
+            let max_bytes = bytes("capacity_range.limit_bytes", range.limit_bytes)?;
+            self.0.expand(target, min_bytes, max_bytes).await
         };
         let capacity = expanded
             .await
@@ -121,14 +121,15 @@ impl ServiceState {
         stats.map_err(CallError::cli(volume))
     }
 
-    /// Lets the runtime that has the volume mounted grow it. If no runtime has, the configured runtime records the
-    /// growth for the next mount, because kubelet may expand a volume between its publish and the sandbox and doesn't
-    /// retry.
+    /// Lets the runtime that has the volume mounted grow it to between `min_bytes` and `max_bytes`; 0 means no limit.
+    ///
+    /// If no runtime has it mounted, the configured runtime records the growth for the next mount, because kubelet may
+    /// expand a volume after its publish and before the sandbox is created, and doesn't retry.
     pub(super) async fn expand(
         &self,
         target: TargetPath,
-        least: u64,
-        most: u64,
+        min_bytes: u64,
+        max_bytes: u64,
     ) -> Result<Capacity, CallError> {
         let volume = target.volume_name();
         let volume_lock = self.lock_volume(&self.change_locks, &target, self.cli_timeout());
@@ -140,8 +141,8 @@ impl ServiceState {
             arguments: &[
                 "resize".into(),
                 target.as_path().into(),
-                least.to_string().into(),
-                most.to_string().into(),
+                min_bytes.to_string().into(),
+                max_bytes.to_string().into(),
             ],
             runs_to_completion: false,
         };

@@ -106,11 +106,11 @@ impl RuntimeAssistedStorageManagement for StorageService {
     ) -> Result<Response<RuntimeExpandVolumeResponse>, Status> {
         let request = request.into_inner();
         let expanded = async {
-            let least = bytes("required_bytes", request.required_bytes)?;
+            let min_bytes = bytes("required_bytes", request.required_bytes)?;
             let target = self
                 .volume(request.sandbox_id, request.host_volume_id)
                 .await?;
-            self.0.expand(target, least, 0).await
+            self.0.expand(target, min_bytes, 0).await
         };
         let capacity = expanded.await.map_err(|error| error.into_status(None))?;
         Ok(Response::new(RuntimeExpandVolumeResponse {
@@ -160,7 +160,7 @@ impl StorageService {
         let call = CliCall {
             program: &runtime,
             arguments: &arguments,
-            // If it were killed in between, the volume would be staged but not mounted.
+            // If the program were killed in between, the volume would be staged but not mounted.
             runs_to_completion: true,
         };
         let answer = self
@@ -189,7 +189,9 @@ fn arguments(
         if length > MAX_FILE_SIZE {
             return Err(CallError::field(
                 field,
-                format!("with it the volume's description is longer than {MAX_FILE_SIZE} bytes"),
+                format!(
+                    "with this field the volume's description is longer than {MAX_FILE_SIZE} bytes"
+                ),
             ));
         }
         arguments.push(format!("--{flag}={value}").into());

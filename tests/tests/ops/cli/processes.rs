@@ -53,7 +53,7 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
     let frozen = Frozen::new(&scene.node, &device);
     scene.script(&format!("echo x > {}", utf8(&frozen.file())));
     let words = [
-        "gave no answer within 1 s",
+        "didn't answer within 1 s",
         "an earlier call for it",
         "an earlier call for it",
     ];
