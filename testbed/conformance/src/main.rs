@@ -7,7 +7,7 @@
 //! `LoopDevice`, `MountWatcher`, `SubPath`, `TestDir`, `volume`), never `Handler` and `Node`. Containers are driven by
 //! [`scene::Container`], which sees only what the command line reports.
 
-// A requirement that is not met panics; the suite then goes on with the next one.
+// A requirement that is not met panics; the suite then continues with the next one.
 #[cfg(panic = "abort")]
 compile_error!("conformance has to be built with unwinding panics");
 

@@ -61,9 +61,9 @@ on_each_delegate! {
         containerd.restart();
     }
 
-    /// kubelet creates the pod anew. Of the processes that the shim leaves, exactly those survive that also survive with
+    /// kubelet recreates the pod. Of the processes that the shim leaves, exactly those survive that also survive with
     /// the delegate alone: containerd 1.6 and 1.7 kill all of them; 2.1 kills the sandbox and leaves the containers.
-    fn a_pod_can_be_created_anew_after_its_shim_was_killed(delegate: Delegate) {
+    fn a_pod_can_be_recreated_after_its_shim_was_killed(delegate: Delegate) {
         let node = Node::new(delegate);
         let scene = Scene::in_containerd(containerd_with_bare(&node), node, Node::ext4, &[]);
         let Scene { device, target, containerd, .. } = &scene;

@@ -22,7 +22,7 @@ fn users(node: &Node, target: &std::path::Path) -> Vec<String> {
 
 on_each_delegate! {
     /// kubelet first creates the next container, and removes the old one some time later.
-    fn an_ended_container_can_be_created_anew(delegate: Delegate) {
+    fn an_ended_container_can_be_recreated(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { node, target, .. } = &scene;
         let (cri, pod) = (scene.cri(), scene.pod());

@@ -73,14 +73,14 @@ on_each_delegate! {
         pod.end_and_unstage(&node, &[&first, &second, &third]);
     }
 
-    fn fsgroup_lets_members_write_and_others_not(delegate: Delegate) {
+    fn only_members_of_the_fsgroup_can_write(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "2000"]);
         let target = &scene.target;
         let (cri, pod) = (scene.cri(), scene.pod());
         let member = pod.start(&pod.with("member", target).user(1000, &[2000]));
         assert_eq!(cri.sh(&member, "echo x > /data/file; stat -c %u:%g /data/file"), "1000:2000");
-        let stranger = pod.start(&pod.with("stranger", target).user(1001, &[2001]));
-        let done = cri.exec(&stranger, &["/bin/touch", "/data/other"]).unwrap();
+        let other_user = pod.start(&pod.with("other-user", target).user(1001, &[2001]));
+        let done = cri.exec(&other_user, &["/bin/touch", "/data/other"]).unwrap();
         assert!(done.stderr.contains("Permission denied"), "{done:?}");
         scene.end(&pod);
     }

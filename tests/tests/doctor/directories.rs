@@ -70,7 +70,7 @@ fn unused_or_missing_kubelet_directories_are_warnings() {
 #[test]
 fn a_kubelet_with_another_root_directory_is_a_failure() {
     let node = well_configured(Delegate::Runc);
-    let beside_a_kubelet = |root: &Path| {
+    let with_kubelet = |root: &Path| {
         let script = format!(
             "(exec -a /usr/bin/kubelet bash -c 'sleep 1000; :' kubelet --v=2 --root-dir={}) &\n\
              until tr '\\0' ' ' < /proc/$!/cmdline | grep -q ^/usr/bin/kubelet; do :; done\n\
@@ -89,10 +89,10 @@ fn a_kubelet_with_another_root_directory_is_a_failure() {
         ];
         doctor_by(&node, "unshare", &own)
     };
-    beside_a_kubelet(&node.handler().kubelet_dir()).assert(KUBELETS, "pass", "/kubelet");
+    with_kubelet(&node.handler().kubelet_dir()).assert(KUBELETS, "pass", "/kubelet");
     // It does not help that the configured directory has pods of an earlier kubelet.
     let root = node.dir().subdir("k0s/kubelet");
-    let report = beside_a_kubelet(&root);
+    let report = with_kubelet(&root);
     let found = report.assert(KUBELETS, "fail", utf8(&root));
     let fix = found.fix.as_ref().unwrap();
     assert!(

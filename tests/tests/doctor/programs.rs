@@ -10,7 +10,7 @@ use runcrust_tests::{Delegate, Node, process, wait_until};
 use crate::scene::{doctor, well_configured};
 
 /// Returns a path in a directory that only root can change.
-fn beside_handler(node: &Node, name: &str) -> PathBuf {
+fn next_to_handler(node: &Node, name: &str) -> PathBuf {
     node.handler().path().with_file_name(name)
 }
 
@@ -77,7 +77,7 @@ fn file_systems_without_a_kernel_driver_are_named() {
 #[test]
 fn a_delegate_that_differs_from_its_name_is_a_failure() {
     let node = well_configured(Delegate::Runc);
-    let runc = beside_handler(&node, "runc");
+    let runc = next_to_handler(&node, "runc");
     node.handler().set_delegate(&runc);
     let found = doctor(&node);
     let found = found.assert("delegate", "fail", "No such file or directory");
@@ -132,7 +132,7 @@ fn a_delegate_that_differs_from_its_name_is_a_failure() {
 #[test]
 fn a_hanging_delegate_is_a_warning_and_is_killed() {
     let node = well_configured(Delegate::Runc);
-    let runc = beside_handler(&node, "runc");
+    let runc = next_to_handler(&node, "runc");
     node.handler().set_delegate(&runc);
     let seconds = format!("86{}", std::process::id());
     write_script(&runc, &format!("sleep {seconds} &\nsleep {seconds}"));
@@ -145,7 +145,7 @@ fn a_hanging_delegate_is_a_warning_and_is_killed() {
 #[test]
 fn a_hook_that_cannot_be_run_is_a_failure() {
     let node = well_configured(Delegate::Runc);
-    let hook = beside_handler(&node, "crust-mount-hook");
+    let hook = next_to_handler(&node, "crust-mount-hook");
     let works = fs::read(&hook).unwrap();
     for (bytes, words) in &programs_that_cannot_run()[..4] {
         fs::write(&hook, bytes).unwrap();

@@ -37,7 +37,7 @@ on_each_delegate! {
         mounts::unmount(&bind);
         fs::remove_dir(&scene.plain).unwrap();
         fs::create_dir_all(scene.plain.join("sub")).unwrap();
-        scene.assert_serves(&scene.bind("anew", &scene.plain), "volume");
+        scene.assert_serves(&scene.bind("recreated", &scene.plain), "volume");
     }
 
     /// With crun the view is writable: it clears attributes that a bind mount does not request itself, also of an engine's

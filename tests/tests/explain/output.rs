@@ -19,7 +19,7 @@ fn error(run: Run) -> (String, String) {
 }
 
 on_each_delegate! {
-    fn the_text_output_shows_what_would_happen(delegate: Delegate) {
+    fn the_text_output_shows_the_plan(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "2000"]);
         let sandbox = volume.sandbox();
         let lost = volume.node.target(POD, "pv-2");

@@ -69,10 +69,10 @@ on_each_delegate! {
             .bind(volume.dir().path(), "/host", &["rbind", "rshared"])
             .bind(&volume.target, "/host/data", &[]);
         let _ = assert_refused_with(&volume, below, "/host/data is below /host");
-        let mut hosts = volume.plain_bundle();
-        let namespaces = hosts.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+        let mut host_namespace = volume.plain_bundle();
+        let namespaces = host_namespace.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "mount");
-        let _ = assert_refused_with(&volume, hosts, "without a mount namespace of its own");
+        let _ = assert_refused_with(&volume, host_namespace, "without a mount namespace of its own");
         let mut unmapped = volume.plain_bundle().user_namespace(100_000, None);
         unmapped.spec_mut()["linux"]["uidMappings"] = json!([]);
         unmapped.spec_mut()["linux"]["gidMappings"] = json!([]);

@@ -158,7 +158,7 @@ on_each_file_system! {
         assert_eq!(answer["volume_condition"]["abnormal"], false, "{answer}");
     }
 
-    fn a_pod_can_start_again_after_a_kill(delegate: Delegate, fstype: &'static str) {
+    fn a_pod_can_be_restarted_after_a_kill(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let app = pod.app();

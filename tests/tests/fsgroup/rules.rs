@@ -43,7 +43,7 @@ on_each_delegate! {
         // Mode 0 and three names: the bits are added once, whichever name comes first.
         assert_eq!(is("hard links/0"), expected(1000, "660"));
         assert_eq!(after.entry("hard links/0").links, 3);
-        // For an immutable file kubelet's call fails, and it goes on.
+        // For an immutable file kubelet's call fails, and kubelet continues.
         assert_eq!(after.entry("frozen/immutable"), scene.before.entry("frozen/immutable"));
     }
 

@@ -1,5 +1,5 @@
 //! The crash matrix: each row is killed after each of its steps, in whichever of runcrust's programs makes the step. Then
-//! its caller goes on.
+//! its caller continues.
 //!
 //! All steps take long: `make torture` takes all, and `make test` a few of each row, which change every day.
 
@@ -10,7 +10,7 @@ use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{Delegate, on_each_delegate};
 
 use crate::choice::Choice;
-use crate::row::{First, Row};
+use crate::row::{FirstCaller, Row};
 use crate::rows::{creates, ends, verbs};
 use crate::scene::Scene;
 
@@ -31,7 +31,7 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
 }
 
 /// Kills a row after one step. It uses a new node, so that the steps are the same each time: a first call makes more.
-fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: First) {
+fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: FirstCaller) {
     let scene = Scene::of(delegate, row);
     let prepared = (row.prepare)(&scene);
     let ended = steps::kill_after(&prepared.command, step, |command| prepared.spawn(command));
@@ -52,7 +52,7 @@ fn kill(delegate: Delegate, row: &Row) {
     let mut failed = Vec::new();
     for step in choice.select(all) {
         let turns = match &choice {
-            Choice::One(_) => First::EACH,
+            Choice::One(_) => FirstCaller::EACH,
             _ => row.first_callers(delegate, &step),
         };
         for first in turns {
@@ -116,7 +116,7 @@ on_each_delegate! {
         kill(delegate, &creates::SUBPATH);
     }
 
-    fn creating_a_container_of_the_same_bundle_again(delegate: Delegate) {
+    fn recreating_a_container_of_the_same_bundle(delegate: Delegate) {
         kill(delegate, &creates::AGAIN);
     }
 
@@ -187,7 +187,7 @@ fn each_first_caller_is_tested_with_one_of_the_delegates() {
         assert_eq!((runc.len(), crun.len()), (1, 1), "{step}");
         let alone = Step::new("crust-mount-hook release", "fsync", nth);
         let turns = creates::RESTORE.first_callers(Delegate::Runc, &alone);
-        assert_eq!(turns, First::EACH, "{alone}");
+        assert_eq!(turns, FirstCaller::EACH, "{alone}");
     }
 }
 

@@ -10,7 +10,7 @@ use runcrust_tests::random::{Random, seed};
 use runcrust_tests::{Delegate, on_each_delegate, process, wait_until};
 
 use crate::choice::Choice;
-use crate::row::{First, Row};
+use crate::row::{FirstCaller, Row};
 use crate::rows::{creates, ends};
 use crate::scene::Scene;
 
@@ -52,7 +52,7 @@ fn duration(delegate: Delegate, row: &Row) -> Duration {
     duration
 }
 
-fn kill_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: First) {
+fn kill_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: FirstCaller) {
     let scene = Scene::of(delegate, row);
     let mut prepared = (row.prepare)(&scene);
     let mut child = prepared.start();
@@ -79,7 +79,7 @@ fn kill(delegate: Delegate, row: &Row, victim: Victim) {
         let percent = u32::try_from(random.below(100)).expect("less than 100");
         let wait = whole * percent / 100;
         println!("{victim:?} killed after {wait:?} of {whole:?}");
-        kill_after(delegate, row, victim, wait, First::alternating(nth));
+        kill_after(delegate, row, victim, wait, FirstCaller::alternating(nth));
     }
 }
 

@@ -62,27 +62,28 @@ impl Row {
         self.programs.iter().chain(more).copied().collect()
     }
 
-    /// Returns what goes on after a kill at a step. It alternates, with runc in the opposite order to crun, so that with
-    /// both delegates each is tested. After the step of a program that only runc calls, both are returned.
-    pub(crate) fn first_callers(&self, delegate: Delegate, step: &Step) -> &'static [First] {
+    /// Returns which callers continue after a kill at a step. They alternate, with runc in the opposite order to crun,
+    /// so that both are tested with one of the delegates. After the step of a program that only runc calls, both are
+    /// returned.
+    pub(crate) fn first_callers(&self, delegate: Delegate, step: &Step) -> &'static [FirstCaller] {
         if self.runc_alone.contains(&&*step.program) {
-            return First::EACH;
+            return FirstCaller::EACH;
         }
         let turn = step.nth + usize::from(delegate == Delegate::Runc);
-        std::slice::from_ref(&First::EACH[turn % 2])
+        std::slice::from_ref(&FirstCaller::EACH[turn % 2])
     }
 
     /// Asserts that after the kill no state is unknown, that nothing hinders a repetition of the operation, nor another
     /// pod, that both see the data, and that nothing is left when they have ended. The same holds if `gc` runs first: it
     /// removes nothing that is needed.
-    pub(crate) fn assert_recovers(&self, prepared: Prepared, scene: &Scene, first: First) {
+    pub(crate) fn assert_recovers(&self, prepared: Prepared, scene: &Scene, first: FirstCaller) {
         scene.assert_host_is_clean();
         if prepared.sandbox.is_none() {
             scene.wait_until_free();
         }
         match first {
-            First::Caller => assert_nothing_unknown(&scene.node),
-            First::Gc => {
+            FirstCaller::Caller => assert_nothing_unknown(&scene.node),
+            FirstCaller::Gc => {
                 let report = collect(&scene.node);
                 assert_eq!(report.left, <[Value; 0]>::default(), "{report:?}");
             }
@@ -109,14 +110,14 @@ impl Row {
 
 /// What runs first after a kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum First {
+pub(crate) enum FirstCaller {
     /// The caller, or kubelet, which repeats the operation.
     Caller,
     /// A reconciliation, as `crust_ops` starts one periodically.
     Gc,
 }
 
-impl First {
+impl FirstCaller {
     pub(crate) const EACH: &[Self] = &[Self::Gc, Self::Caller];
 
     /// Alternates between `gc` and the caller.

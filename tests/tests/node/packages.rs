@@ -1,4 +1,4 @@
-//! The packages are installed again, or removed.
+//! The packages are reinstalled or removed.
 
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
@@ -28,7 +28,7 @@ fn dpkg(arguments: &[&str], files: &[PathBuf]) {
     let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
 }
 
-/// Returns a guard that installs both packages again if one is missing.
+/// Returns a guard that reinstalls both packages if one is missing.
 fn reinstall_on_drop() -> Cleanup {
     Cleanup::register(|| {
         let programs = ["/usr/bin/crust_ops", "/usr/bin/runcrust"];

@@ -7,6 +7,6 @@ mod lost;
 mod mount_info;
 mod other_disk;
 mod sentences;
-mod strangers;
+mod untrusted;
 
 use runcrust_tests::refusal;

@@ -150,7 +150,7 @@ fn a_device_is_recorded_by_the_given_path() {
 }
 
 #[test]
-fn staging_an_unused_volume_anew_replaces_its_entry() {
+fn restaging_an_unused_volume_replaces_its_entry() {
     let node = Node::new(Delegate::Runc);
     let (old, new) = (node.ext4(), node.ext4());
     let target = node.stage(
@@ -240,7 +240,7 @@ fn a_volume_behind_a_link_is_staged_under_both_paths() {
 }
 
 on_each_delegate! {
-    fn staging_the_same_again_changes_nothing(delegate: Delegate) {
+    fn restaging_with_equal_arguments_changes_nothing(delegate: Delegate) {
         let options = ["--fs-group", "5", "--option", "noatime"];
         let volume = StagedVolume::with(delegate, &options);
         let unused = identities(&volume.entry());

@@ -264,8 +264,8 @@ fn unstage_in_use(scene: &Scene<'_>) {
     let cli = pod.cli(&target);
     assert_error(&cli.run(&unstage), "FAILED_PRECONDITION");
     volume.assert_shown_at(&app, "/data");
-    let again = pod.app_with(&volume, &target);
-    pod.end([app, again]);
+    let second = pod.app_with(&volume, &target);
+    pod.end([app, second]);
     let _ = json_output(&cli.run(&unstage));
 }
 

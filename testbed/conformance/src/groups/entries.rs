@@ -1,5 +1,5 @@
 //! Requirements on damaged and forged entries. The create of the sandbox or of the container may fail, until the entry
-//! is staged anew. A container with the host's directory, or with the volume mounted in another way than staged, is a
+//! is staged again. A container with the host's directory, or with the volume mounted in another way than staged, is a
 //! failure.
 
 use std::fs::{self, Permissions};
@@ -281,7 +281,7 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// Asserts that a pod's app container cannot be created while its entry is damaged, but after it is staged anew.
+/// Asserts that a pod's app container cannot be created while its entry is damaged, but can be created after the volume is staged again.
 #[track_caller]
 fn fails_while_damaged(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     let volume = scene.volume();

@@ -45,7 +45,7 @@ pub(super) const GROUP: Group = Group {
         deferred(
             "mount-restart",
             OVERVIEW,
-            "A container that is created anew in its pod has the volume and its data.",
+            "A container that is recreated in its pod has the volume and its data.",
             restart,
         ),
         deferred(
@@ -113,9 +113,9 @@ fn never_on_the_host(scene: &Scene<'_>) {
         let pod = scene.pod();
         let target = pod.stage(&volume.with_metadata(&json!({"fsGroup": "2000"})));
         let app = pod.app_with(&volume, &target);
-        let again = pod.app_with(&volume, &target);
+        let second = pod.app_with(&volume, &target);
         let _ = app.sh("echo written > /data/file");
-        pod.end([app, again]);
+        pod.end([app, second]);
         scene.wait("the device free", || volume.is_free());
     }
     let seen = watcher.finish();

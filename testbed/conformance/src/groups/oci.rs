@@ -124,9 +124,9 @@ fn errors(scene: &Scene<'_>) {
         let run = unknown.call(&[command, unknown.id()]);
         assert!(!run.status.success(), "no failure: {run}");
     }
-    let nowhere = scene.dir().join("nowhere");
-    let nowhere = nowhere.to_str().expect("UTF-8");
-    let run = unknown.call(&["create", "--bundle", nowhere, unknown.id()]);
+    let missing = scene.dir().join("missing");
+    let missing = missing.to_str().expect("UTF-8");
+    let run = unknown.call(&["create", "--bundle", missing, unknown.id()]);
     assert!(!run.status.success(), "no failure: {run}");
     expect("state after it", &unknown.state(), &None);
 }

@@ -18,7 +18,7 @@ pub(super) const GROUP: Group = Group {
             "resize-again",
             RESIZE,
             "A repeated resize succeeds, and changes nothing.",
-            again,
+            repeated,
         ),
         xfs(
             "resize-too-small-device",
@@ -127,7 +127,7 @@ fn grows(scene: &Scene<'_>) {
     volume.assert_shown_at(&used.app, "/data");
 }
 
-fn again(scene: &Scene<'_>) {
+fn repeated(scene: &Scene<'_>) {
     let volume = scene.volume_of("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
