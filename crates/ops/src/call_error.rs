@@ -37,8 +37,8 @@ pub(crate) enum CallError {
     /// An earlier call for the volume is still running.
     #[error(
         "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if the \
-         error persists, the device hangs: `ps -eo pid,stat,wchan,args` on the node shows the processes in state D that \
-         wait for it",
+         error persists, the device hangs: `ps -eo pid,stat,wchan,args` on the node shows the processes in state D \
+         that wait for it",
         after.as_secs()
     )]
     Held {

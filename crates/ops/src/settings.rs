@@ -109,8 +109,8 @@ pub(crate) enum MetricsAddress {
 }
 
 impl Settings {
-    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless `is_explicit` says that the
-    /// command line names the file.
+    /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless `is_explicit` says that
+    /// the command line names the file.
     pub(crate) fn load(path: &Path, is_explicit: bool) -> Result<Self, ConfigError> {
         let settings = match config::read(path)? {
             Some(text) => Self::parse(path, &text)?,

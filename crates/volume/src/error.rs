@@ -173,7 +173,8 @@ pub(super) enum Cause {
     )]
     ReadOnly,
     #[error(
-        "device {0} is gone from this node; hint: stop the pods and containers that use the volume, and attach the device again"
+        "device {0} is gone from this node; hint: stop the pods and containers that use the volume, and attach the \
+         device again"
     )]
     DeviceGone(DeviceNumber),
     #[error(
@@ -237,8 +238,8 @@ pub(super) enum Cause {
     )]
     Unrecorded { mounted: String, staged: String },
     #[error(
-        "it was staged again with other properties while its container was being created; hint: create the container \
-         again; kubelet does so by itself"
+        "it was staged again with other properties while its container was being created; hint: recreate the \
+         container; kubelet does so by itself"
     )]
     Restaged,
     #[error(

@@ -1,8 +1,8 @@
 //! Lowers this process's capabilities to those that an operation needs (capabilities(7)).
 //!
 //! runcrust execs the delegate, which must have the same capability sets as without runcrust. Therefore only the
-//! effective set is lowered, and restored afterwards. It limits what this thread may do now, but not what the delegate may do:
-//! execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the
+//! effective set is lowered, and restored afterwards. It limits what this thread may do now, but not what the delegate
+//! may do: execve(2) computes the delegate's sets from the permitted, inheritable, bounding and ambient sets and the
 //! securebits, which can't be raised again once they are lowered. A process that executes nothing lowers all of them.
 
 use caps::errors::CapsError;

@@ -50,8 +50,8 @@ pub enum RootfsError {
     Propagates(PathBuf),
     /// The deadline passed before all views were mounted.
     #[error(
-        "mount {}: timeout: only {done} other mounts of volumes were made in the container before the create's deadline; \
-         hint: give the container fewer mounts of volumes", destination.display()
+        "mount {}: timeout: only {done} other mounts of volumes were made in the container before the create's \
+         deadline; hint: give the container fewer mounts of volumes", destination.display()
     )]
     TooSlow {
         /// The mount point of the next view.

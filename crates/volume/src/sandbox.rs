@@ -69,7 +69,8 @@ pub enum SandboxError {
     },
     /// A volume was unmounted while it was being opened.
     #[error(
-        "sandbox {id}: the mount at {mount_point} is gone; hint: if the pod still exists, delete it so that it is recreated"
+        "sandbox {id}: the mount at {mount_point} is gone; hint: if the pod still exists, delete it so that it \
+         is recreated"
     )]
     Unmounted { id: String, mount_point: String },
     /// The sandbox's mount table can't be read.

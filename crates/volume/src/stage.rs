@@ -23,8 +23,8 @@ use crust_blockfs::options;
 /// Stages a volume at a target path.
 ///
 /// Staging metadata with the same meaning again changes nothing, even if the volume is in use. Other metadata replaces
-/// the present one, unless the volume is in use. Everything that can be checked without a mount is checked: the device, the
-/// file system type, the options and the group.
+/// the present one, unless the volume is in use. Everything that can be checked without a mount is checked: the device,
+/// the file system type, the options and the group.
 ///
 /// A directory has at most one volume, by whichever path it is named. If a volume is staged there by another path
 /// already, that volume is staged again and keeps its target path.

@@ -68,8 +68,8 @@ pub(super) fn process(process_state: &ProcessState) -> Option<RemovalDecision> {
 
 /// Decides about a volume in a device's list of owners. `has_entry` says whether the volume is staged.
 ///
-/// Without an entry the volume has no record, but an unstage waits for all devices that list it as an owner. So it stays
-/// on the list while its device is held, because a user whose record was lost may have it mounted.
+/// Without an entry the volume has no record, but an unstage waits for all devices that list it as an owner. So it
+/// stays on the list while its device is held, because a user whose record was lost may have it mounted.
 pub(super) fn owner(
     is_of_this_boot: bool,
     has_entry: Result<bool, String>,

@@ -75,7 +75,8 @@ fn compare(
         TargetState::NotYetCreated
     } else if !before.directory.starts_with(&now.directory) {
         TargetState::Unknown(format!(
-            "its target path leads to {exists}, and led to {existed}; hint: check whether a symbolic link of the path was changed"
+            "its target path leads to {exists}, and led to {existed}; hint: check whether a symbolic \
+             link of the path was changed"
         ))
     } else if now.is_of_another_boot(before) {
         TargetState::Unknown(format!(
