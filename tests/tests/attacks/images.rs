@@ -1,5 +1,5 @@
-//! Forged file systems. The host's kernel reads them (docs/limitations.md); runcrust has to limit the failure to the one
-//! volume, and report it.
+//! Forged file systems. The host's kernel reads them (docs/limitations.md); runcrust has to limit the failure to the
+//! one volume, and report it.
 
 use std::fs;
 use std::path::Path;

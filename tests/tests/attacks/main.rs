@@ -1,5 +1,5 @@
-//! Attacks by the author of a pod's spec, of images or of a volume's files, by whoever wrote the bytes on a device, and by
-//! an unprivileged user on the node. docs/testing.md lists them.
+//! Attacks by the author of a pod's spec, of images or of a volume's files, by whoever wrote the bytes on a device, and
+//! by an unprivileged user on the node. docs/testing.md lists them.
 
 mod damage;
 mod devices;

@@ -12,8 +12,8 @@ use runcrust_tests::{
 use serde_json::Value;
 use tonic::Code;
 
-/// U+202E reverses the direction of text, U+2066 and U+061C also change it, U+200B has no width, some programs end a line at
-/// U+2028, and the rest are a newline and terminal escapes.
+/// U+202E reverses the direction of text, U+2066 and U+061C also change it, U+200B has no width, some programs end a
+/// line at U+2028, and the rest are a newline and terminal escapes.
 const NAME: &str =
     "pv-\u{202e}1\u{2066}\u{61c}\u{200b}\u{2028}\u{9b}2J\u{1b}[31m\nTIME WARN all is well";
 

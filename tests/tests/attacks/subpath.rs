@@ -85,8 +85,8 @@ on_each_delegate! {
         assert_eq!(root, expected, "files were created");
     }
 
-    /// kubelet binds special files, too. A device node gives no more access as a subPath than below the volume, because the
-    /// volume's mount attributes and the container's device rules apply to both.
+    /// kubelet binds special files, too. A device node gives no more access as a subPath than below the volume, because
+    /// the volume's mount attributes and the container's device rules apply to both.
     fn a_special_file_as_subpath_gives_no_more_than_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         for options in [&[][..], &["--option", "nodev"]] {
@@ -156,8 +156,8 @@ on_each_delegate! {
         assert!(!trap.exists(), "the link's target exists in the sandbox");
         let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
         let (mut created, mut refused) = (0, 0);
-        // How many views meet the link depends on the machine. Fewer views after a refusal and more after a success make
-        // sure that both happen.
+        // How many views meet the link depends on the machine. Fewer views after a refusal and more after a success
+        // make sure that both happen.
         let mut views_wanted = MAX_VIEWS;
         while_swapped(&one, &other, || {
             for round in 0..100 {

@@ -1,5 +1,5 @@
-//! Keys that are duplicate, in another case, or contain a NUL. Delegates parse them differently, and none of them may give
-//! a container the host's empty directory instead of a volume.
+//! Keys that are duplicate, in another case, or contain a NUL. Delegates parse them differently, and none of them may
+//! give a container the host's empty directory instead of a volume.
 
 use std::fs;
 

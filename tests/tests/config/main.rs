@@ -1,5 +1,5 @@
-//! Hostile `config.json` files that parsers understand differently: what the delegate does with them, and what happens to
-//! a volume that they name.
+//! Hostile `config.json` files that parsers understand differently: what the delegate does with them, and what happens
+//! to a volume that they name.
 
 mod ambiguous;
 mod pass_through;

@@ -139,8 +139,8 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
     ]
 }
 
-/// Returns a node with a staged volume, on which volumes that are not staged are passed through to a delegate that prints
-/// `passed`.
+/// Returns a node with a staged volume, on which volumes that are not staged are passed through to a delegate that
+/// prints `passed`.
 fn passing() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     let device = node.ext4();
@@ -184,8 +184,8 @@ fn twenty_megabytes_of_sources_need_three_times_the_memory() {
     assert_pass_in_three_times_the_memory(sources(LARGE));
 }
 
-/// The kernel resolves each source, whatever the number of sources and of their components, and the rest costs no more than
-/// with a small config. Calls of the memory allocator are not counted.
+/// The kernel resolves each source, whatever the number of sources and of their components, and the rest costs no more
+/// than with a small config. Calls of the memory allocator are not counted.
 #[test]
 fn a_source_takes_few_calls() {
     /// Open, readlink and close, and in a debug build a check before.

@@ -10,8 +10,8 @@ use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate, process, w
 use crate::scene::Scene;
 use crate::{OTHER_POD, containerd_with_bare};
 
-/// Kills a pod's shim, and waits until containerd has killed the sandbox and reported the end of the containers. Returns
-/// the pids of the containers, which may still run.
+/// Kills a pod's shim, and waits until containerd has killed the sandbox and reported the end of the containers.
+/// Returns the pids of the containers, which may still run.
 #[track_caller]
 fn kill_shim(containerd: &Containerd, pod: &CriPod<'_>, apps: &[String; 2]) -> [i32; 2] {
     let cri = pod.cri();
@@ -143,8 +143,8 @@ on_each_delegate! {
         pod.end();
         device.wait_until_free(WAIT_TIMEOUT);
         let _ = node.unstage(target).success();
-        // containerd 1.6 forgets the bundle of a create whose end it did not see. The bundle's record stays as long as the
-        // bundle.
+        // containerd 1.6 forgets the bundle of a create whose end it did not see. The bundle's record stays as long as
+        // the bundle.
         let left = node.records();
         assert!(left.iter().all(|record| record.starts_with("run/bundles")), "{left:?}");
         for bundle in fs::read_dir(containerd.bundle("")).unwrap() {

@@ -1,5 +1,5 @@
-//! Pods through the CRI of containerd itself, with the handler `crust`: the calls that kubelet makes, and failures between
-//! them.
+//! Pods through the CRI of containerd itself, with the handler `crust`: the calls that kubelet makes, and failures
+//! between them.
 
 mod containers;
 mod devices;

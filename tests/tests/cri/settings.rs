@@ -13,7 +13,8 @@ fn scene_with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
 }
 
 on_each_delegate! {
-    /// The hook mounts on a directory of the image, because the delegate only creates the mountpoints of its own mounts.
+    /// The hook mounts on a directory of the image, because the delegate only creates the mountpoints of its own
+    /// mounts.
     fn a_hook_in_the_container_mounts_and_its_message_is_logged(delegate: Delegate) {
         let node = Node::logging(delegate);
         let lines = format!("mount_mode = \"hook\"\nlog = {:?}", node.log_path());

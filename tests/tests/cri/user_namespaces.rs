@@ -1,5 +1,5 @@
-//! Pods with a user namespace (`hostUsers: false`). They see the ids that are on the device, whichever ids their processes
-//! have on the host.
+//! Pods with a user namespace (`hostUsers: false`). They see the ids that are on the device, whichever ids their
+//! processes have on the host.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -24,8 +24,8 @@ const RANGES: [u32; 2] = [700_000, 900_000];
 enum Support {
     /// It ignores the mappings, and the pod has the host's user namespace: 1.6.
     Ignored,
-    /// The pod has its user namespace, but mappings of mounts are refused. kubelet requests those since Kubernetes 1.27, so
-    /// only older kubelets run such pods: 1.7.
+    /// The pod has its user namespace, but mappings of mounts are refused. kubelet requests those since Kubernetes
+    /// 1.27, so only older kubelets run such pods: 1.7.
     Pods,
     /// The pod has its user namespace, and its mounts are mapped. Handlers report this feature.
     PodsAndMounts,

@@ -67,7 +67,8 @@ on_each_delegate! {
         docker.start_daemon();
         docker.wait_until("one", STATUS, "running");
         assert_ne!(docker.inspect("one", "{{.State.Pid}}"), before);
-        // Retried, because the first exec once failed for an unknown reason: runc's init ended before it had read a byte.
+        // Retried, because the first exec once failed for an unknown reason: runc's init ended before it had read a
+        // byte.
         docker.wait_for_content("one", "/data/file", "hello\n");
         assert_eq!(docker.sh("one", "stat -c %g /data"), "4242");
         scene.assert_nothing_on_the_host();

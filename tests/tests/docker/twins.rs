@@ -1,11 +1,12 @@
-//! Containers without a volume, run by runcrust and by the delegate alone: docker's output and the containers' are the same.
+//! Containers without a volume, run by runcrust and by the delegate alone: docker's output and the containers' are the
+//! same.
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
-/// Prints what a container can see of its creation. Numbers of mounts and file systems are left out, and loop devices, which
-/// other tests attach and detach.
+/// Prints what a container can see of its creation. Numbers of mounts and file systems are left out, and loop devices,
+/// which other tests attach and detach.
 const SCRIPT: &str = "id; env; pwd; hostname; ulimit -a; cat /proc/self/cgroup /proc/self/oom_score_adj;
     grep -E 'Cap|NoNew|Seccomp|Groups|Umask' /proc/self/status;
     stat -c '%n %F %a %t:%T' /dev/* | grep -v /dev/loop;
@@ -83,8 +84,8 @@ on_each_delegate! {
     }
 }
 
-/// Runs a container to its end, detached (see [`Docker::run_attached`]), and returns the outputs of the commands. The third
-/// is the log, which has the container's own output.
+/// Runs a container to its end, detached (see [`Docker::run_attached`]), and returns the outputs of the commands. The
+/// third is the log, which has the container's own output.
 fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Output; 4] {
     let run = [
         "run",

@@ -1,5 +1,5 @@
-//! Sources that lead to a volume by a path other than its target path, because an engine has bind-mounted it first, or has
-//! made an overlay of it. Such a source shows the volume or is refused; no container gets the host's directory.
+//! Sources that lead to a volume by a path other than its target path, because an engine has bind-mounted it first, or
+//! has made an overlay of it. Such a source shows the volume or is refused; no container gets the host's directory.
 
 mod lookups;
 mod unreachable;
@@ -40,8 +40,8 @@ on_each_delegate! {
         scene.assert_serves(&scene.bind("recreated", &scene.plain), "volume");
     }
 
-    /// With crun the view is writable: it clears attributes that a bind mount does not request itself, also of an engine's
-    /// own mounts.
+    /// With crun the view is writable: it clears attributes that a bind mount does not request itself, also of an
+    /// engine's own mounts.
     fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);

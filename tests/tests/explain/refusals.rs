@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::scene::{OTHER_POD, assert_refused, explain, mount};
 
-/// Asserts that the create is refused as `explain` reports, with an error that contains `named`. Returns the explanation.
+/// Asserts that the create is refused as `explain` reports, with an error that contains `named`. Returns the
+/// explanation.
 #[track_caller]
 fn assert_refused_with(node: &Node, bundle: Bundle, named: &str) -> Value {
     let (explained, sentence) = assert_refused(node, &bundle.write());

@@ -53,7 +53,8 @@ on_each_file_system! {
     }
 }
 
-/// Asserts that a container in a user namespace sees the ids on the device, with a file system whose mounts can be mapped.
+/// Asserts that a container in a user namespace sees the ids on the device, with a file system whose mounts can be
+/// mapped.
 fn assert_ids_in_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) {
     let target = node.target(POD, "pv-1");
     let options = ["--fs-group", "4242"];

@@ -1,4 +1,5 @@
-//! Limits on the system calls of fsGroup's walk for each file. Calls are steadier than time; `make bench` measures time.
+//! Limits on the system calls of fsGroup's walk for each file. Calls are steadier than time; `make bench` measures
+//! time.
 
 use runcrust_tests::trace::{calls, traced};
 use runcrust_tests::tree::create_entries;
@@ -28,8 +29,8 @@ enum Shape {
     Directories,
 }
 
-/// Returns the numbers of calls of two creates with a volume of `count` files or directories: the first create changes all
-/// of them, and the second none.
+/// Returns the numbers of calls of two creates with a volume of `count` files or directories: the first create changes
+/// all of them, and the second none.
 fn count_calls(fstype: &'static str, shape: Shape, count: usize) -> [usize; 2] {
     let node = Node::new(Delegate::Crun);
     let device = LoopDevice::formatted(node.dir(), fstype, if fstype == "xfs" { 300 } else { 64 });

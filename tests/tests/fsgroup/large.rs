@@ -35,8 +35,8 @@ on_each_delegate! {
         let volume = StagedVolume::of(node, device, &ON_ROOT_MISMATCH);
         let sandbox = volume.sandbox();
         let log = fsgroup_lines(&volume);
-        // Two lines are due by number of files; several threads count, so they may come later. On a slow machine there are
-        // more lines, by time.
+        // Two lines are due by number of files; several threads count, so they may come later. On a slow machine there
+        // are more lines, by time.
         let lines = log
             .iter()
             .filter(|line| line.contains("fsGroup is being applied"));

@@ -1,5 +1,5 @@
-//! The crash matrix: each row is killed after each of its steps, in whichever of runcrust's programs makes the step. Then
-//! its caller continues.
+//! The crash matrix: each row is killed after each of its steps, in whichever of runcrust's programs makes the step.
+//! Then its caller continues.
 //!
 //! All steps take long: `make torture` takes all, and `make test` a few of each row, which change every day.
 

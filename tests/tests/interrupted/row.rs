@@ -74,8 +74,8 @@ impl Row {
     }
 
     /// Asserts that after the kill no state is unknown, that nothing hinders a repetition of the operation, nor another
-    /// pod, that both see the data, and that nothing is left when they have ended. The same holds if `gc` runs first: it
-    /// removes nothing that is needed.
+    /// pod, that both see the data, and that nothing is left when they have ended. The same holds if `gc` runs first:
+    /// it removes nothing that is needed.
     pub(crate) fn assert_recovers(&self, prepared: Prepared, scene: &Scene, first: FirstCaller) {
         scene.assert_host_is_clean();
         if prepared.sandbox.is_none() {

@@ -208,8 +208,8 @@ impl Scene {
         [&self.device].into_iter().chain(&self.second)
     }
 
-    /// Asserts that the host has no mount of the volume, that no process has a mount below the attach directory, and that
-    /// none of the test's programs runs.
+    /// Asserts that the host has no mount of the volume, that no process has a mount below the attach directory, and
+    /// that none of the test's programs runs.
     #[track_caller]
     pub(crate) fn assert_host_is_clean(&self) {
         for device in self.devices() {
@@ -267,8 +267,8 @@ impl Scene {
         end([container]);
     }
 
-    /// Unstages all volumes when all containers have ended. Asserts that the devices are free, that no record is left, and
-    /// that the file systems are intact and have all that was written.
+    /// Unstages all volumes when all containers have ended. Asserts that the devices are free, that no record is left,
+    /// and that the file systems are intact and have all that was written.
     #[track_caller]
     pub(crate) fn unstage_and_assert_clean(&self) {
         self.wait_until_free();

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, on_each_delegate};
 
-/// A case: the volume's options, the mount's options, and which words mountinfo has to show or not to show. The volume's
-/// options apply where the mount's options say nothing.
+/// A case: the volume's options, the mount's options, and which words mountinfo has to show or not to show. The
+/// volume's options apply where the mount's options say nothing.
 struct Row {
     volume: &'static str,
     mount: &'static [&'static str],

@@ -28,8 +28,8 @@ pub(super) fn with_mountpoint(bundle: Bundle, path: &str) -> Bundle {
     bundle
 }
 
-/// Creates a container, asserts that it fails, and returns runcrust's log: crun does not pass on the standard error of a
-/// hook.
+/// Creates a container, asserts that it fails, and returns runcrust's log: crun does not pass on the standard error of
+/// a hook.
 pub(super) fn log_of_failed_create(node: &Node, container: &Container) -> String {
     let _ = container.create().failure();
     fs::read_to_string(node.dir().join("runcrust.log")).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Ordinary mounts of a volume's device on the host, by another pod or an administrator, while mounts are shared. Such a
-//! mount stays, whenever it appears.
+//! Ordinary mounts of a volume's device on the host, by another pod or an administrator, while mounts are shared. Such
+//! a mount stays, whenever it appears.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,5 @@
-//! Containers without a sandbox: plain bundles, as podman, docker or a person writes them, and CRI-O's, whose sandbox may
-//! not be a container.
+//! Containers without a sandbox: plain bundles, as podman, docker or a person writes them, and CRI-O's, whose sandbox
+//! may not be a container.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -21,8 +21,8 @@ fn plain(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
 }
 
-/// Returns a container's bundle as CRI-O writes it: the pod is in the labels, the sandbox need not be a container, and its
-/// namespaces are pinned files.
+/// Returns a container's bundle as CRI-O writes it: the pod is in the labels, the sandbox need not be a container, and
+/// its namespaces are pinned files.
 fn crio(node: &Node, source: &Path, pod_uid: &str) -> Bundle {
     let labels =
         format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
@@ -153,8 +153,8 @@ on_each_delegate! {
         assert!(!volume.entry().join("runcrust.json").exists());
     }
 
-    /// If the relative link were passed on, the delegate would bind the directory, and data would be written to the node's
-    /// disk.
+    /// If the relative link were passed on, the delegate would bind the directory, and data would be written to the
+    /// node's disk.
     fn a_relative_source_is_matched_in_any_bundle(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = |name: &[u8]| {

@@ -20,8 +20,8 @@ fn plain(node: &Node, source: &Path) -> Bundle {
     bundle.user_namespace(FIRST, None)
 }
 
-/// Creates a file as the container's root, gives it to 7:8, and returns the id mapping and the owners that the container
-/// sees.
+/// Creates a file as the container's root, gives it to 7:8, and returns the id mapping and the owners that the
+/// container sees.
 fn owners(container: &Container) -> String {
     let _ = container.sh("echo x > /data/own; chown 7:8 /data/own");
     container.sh("cat /proc/self/uid_map | tr -s ' '; stat -c '%u:%g' /data /data/own")

@@ -1,5 +1,5 @@
-//! Pods, containerd and its shims killed with SIGKILL. The suite `interrupted` kills runcrust after each of its steps, and
-//! the suite `ops` kills `crust_ops`.
+//! Pods, containerd and its shims killed with SIGKILL. The suite `interrupted` kills runcrust after each of its steps,
+//! and the suite `ops` kills `crust_ops`.
 
 use runcrust_tests::container::kill_and_remove_bundles;
 use runcrust_tests::node::WAIT_TIMEOUT;

@@ -1,5 +1,5 @@
-//! A volume was staged by a link in `/dev/disk`, which udev removes, or changes to lead to another disk. A pod that uses
-//! the volume keeps it, and no pod gets the other disk.
+//! A volume was staged by a link in `/dev/disk`, which udev removes, or changes to lead to another disk. A pod that
+//! uses the volume keeps it, and no pod gets the other disk.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,5 +1,5 @@
-//! Refused creates: if a container cannot get its deferred volume, the create fails with one sentence that says why, and
-//! leaves no trace.
+//! Refused creates: if a container cannot get its deferred volume, the create fails with one sentence that says why,
+//! and leaves no trace.
 
 mod configuration;
 mod entries;

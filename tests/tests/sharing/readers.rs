@@ -1,5 +1,5 @@
-//! A pod that only reads (`readOnly` on its claim) beside one that writes. They share one superblock, and each pod has its
-//! own mount.
+//! A pod that only reads (`readOnly` on its claim) beside one that writes. They share one superblock, and each pod has
+//! its own mount.
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::WAIT_TIMEOUT;

@@ -6,8 +6,8 @@ use runcrust_tests::refusal::assert_contains;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Delegate, LoopDevice, Node, Pod, on_each_delegate};
 
-/// Asserts that the second pod is refused until the first one has ended. The kernel would accept the second pod's options,
-/// and ignore them.
+/// Asserts that the second pod is refused until the first one has ended. The kernel would accept the second pod's
+/// options, and ignore them.
 fn assert_options_conflict(delegate: Delegate, first: &[&str], second: &[&str], names: &[&str]) {
     let (node, device) = Node::with_ext4(delegate);
     let a = Pod::new(&node, "pod-a", &device, first);
@@ -52,8 +52,8 @@ on_each_delegate! {
         }
     }
 
-    /// Attributes belong to the mount, and each pod has its own. (Which of them a container sees depends on the delegate:
-    /// crun 1.8 clears them on a bind mount with `rw`.)
+    /// Attributes belong to the mount, and each pod has its own. (Which of them a container sees depends on the
+    /// delegate: crun 1.8 clears them on a bind mount with `rw`.)
     fn mount_attributes_may_differ(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let a = Pod::new(&node, "pod-a", &device, &["--option", "noexec,nodev"]);
@@ -103,8 +103,8 @@ on_each_delegate! {
         });
     }
 
-    /// Each driver sees its directory at a path in its own container, so a backing file's path neither exists here nor is
-    /// it unique.
+    /// Each driver sees its directory at a path in its own container, so a backing file's path neither exists here nor
+    /// is it unique.
     fn backing_files_are_not_identified_by_path(delegate: Delegate) {
         let node = Node::new(delegate);
         let [one, two, seen] = ["one", "two", "seen"].map(|name| node.dir().subdir(name));

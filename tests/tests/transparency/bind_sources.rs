@@ -1,5 +1,5 @@
-//! Mounts of the node's directories, which an engine may have made from volumes. The staged volumes are looked up once for
-//! a create, however many such mounts the container has.
+//! Mounts of the node's directories, which an engine may have made from volumes. The staged volumes are looked up once
+//! for a create, however many such mounts the container has.
 
 use std::fs;
 use std::path::PathBuf;
@@ -61,7 +61,8 @@ fn sources_after_a_missing_target_path_cost_no_mount_table() {
     assert_eq!(part.opened("mountinfo"), usize::from(is_overlay));
 }
 
-/// The container has a bind mount as kubelet makes one of an emptyDir's subPath, on the file system of the target paths.
+/// The container has a bind mount as kubelet makes one of an emptyDir's subPath, on the file system of the target
+/// paths.
 #[test]
 fn staged_volumes_cost_nothing_for_a_container_without_one() {
     let costs = [1, 60].map(|volumes| {

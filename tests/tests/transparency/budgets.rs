@@ -1,5 +1,5 @@
-//! Limits on what runcrust costs, above all when there is nothing to do. They count system calls and instructions, which
-//! are steadier than time. `make bench` measures time.
+//! Limits on what runcrust costs, above all when there is nothing to do. They count system calls and instructions,
+//! which are steadier than time. `make bench` measures time.
 
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
@@ -9,16 +9,16 @@ use runcrust_tests::{Bundle, Delegate, Node, Run, StagedVolume, binary, on_each_
 
 use crate::traced_calls::{Trace, TracedCalls};
 
-/// System calls of a start: the start-up of the C library and of Rust, reading the configuration, and finding the delegate
-/// and the program itself.
+/// System calls of a start: the start-up of the C library and of Rust, reading the configuration, and finding the
+/// delegate and the program itself.
 const START: usize = 32;
 /// Further calls of a create: reading the config, and opening the crust directory.
 const CREATE: usize = 20;
 /// The number of mounts of a large pod.
 const MOUNTS: usize = 30;
 
-/// Further calls for a volume: two locks, the records, the device, the mount, the rewrite, and the slave mounts that show
-/// copies of the volume's mounts on the host.
+/// Further calls for a volume: two locks, the records, the device, the mount, the rewrite, and the slave mounts that
+/// show copies of the volume's mounts on the host.
 const VOLUME: usize = 309;
 
 /// Instructions of a call that is passed through, and of a create with 30 mounts and 48 KB of environment.

@@ -126,8 +126,8 @@ fn run_to_end(twins: &Twins) {
     }
 }
 
-/// Asserts that in the rewritten config the hooks of others are first and unchanged, and that nothing else of others was
-/// changed.
+/// Asserts that in the rewritten config the hooks of others are first and unchanged, and that nothing else of others
+/// was changed.
 #[track_caller]
 fn assert_ours_are_last(spec: &Value, written: &Value) {
     for kind in KINDS {

@@ -68,8 +68,8 @@ fn calls(bundle: &Bundle) -> [Vec<&OsStr>; 3] {
     ]
 }
 
-/// Returns a node whose delegate is a probe, a running sandbox whose pod has a volume, and the bundle of an app with that
-/// volume.
+/// Returns a node whose delegate is a probe, a running sandbox whose pod has a volume, and the bundle of an app with
+/// that volume.
 fn app_with_a_volume(delegate: Delegate) -> (ProbedNode, LoopDevice, Container, Bundle) {
     let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
     let app = volume.app_bundle(&sandbox).write();
@@ -129,8 +129,8 @@ on_each_delegate! {
         }
     }
 
-    /// The caller's closed streams are not passed on, because runc 1.1.5 then gives the container a directory of the host
-    /// as a standard stream.
+    /// The caller's closed streams are not passed on, because runc 1.1.5 then gives the container a directory of the
+    /// host as a standard stream.
     fn closed_standard_streams_are_dev_null_to_the_delegate(delegate: Delegate) {
         let probed = ProbedNode::new(delegate);
         let bundle = probed.bundle();

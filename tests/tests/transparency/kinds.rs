@@ -37,8 +37,8 @@ fn create(app: &Container, bundle: &Bundle, delegate: Delegate) -> Run {
 }
 
 on_each_delegate! {
-    /// Parsed as the other delegate's, runc's command line would be passed through without a look at the config, and crun's
-    /// would be refused.
+    /// Parsed as the other delegate's, runc's command line would be passed through without a look at the config, and
+    /// crun's would be refused.
     fn command_lines_are_parsed_by_the_configured_kind(delegate: Delegate) {
         let volume = StagedVolume::on(node(delegate), &[]);
         let sandbox = volume.sandbox();

@@ -1,5 +1,5 @@
-//! A container's life as each caller drives it (docs/callers.md), with every option in the caller's spelling. The answers
-//! are those of the bare delegate, also with a deferred volume.
+//! A container's life as each caller drives it (docs/callers.md), with every option in the caller's spelling. The
+//! answers are those of the bare delegate, also with a deferred volume.
 
 use runcrust_tests::{Bundle, Delegate, on_each_delegate};
 use serde_json::json;
@@ -147,8 +147,8 @@ fn idle(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// Makes a container that criu can save: it has no descriptors of files outside of it, and survives that criu interrupts
-/// its system call (Debian 13's busybox `sleep` ends then).
+/// Makes a container that criu can save: it has no descriptors of files outside of it, and survives that criu
+/// interrupts its system call (Debian 13's busybox `sleep` ends then).
 fn checkpointable(bundle: Bundle) -> Bundle {
     bundle.script("exec </dev/null >/dev/null 2>&1; exec tail -f /dev/null")
 }
@@ -228,7 +228,8 @@ on_each_delegate! {
         assert!(twins.has_a_volume());
     }
 
-    /// criu may be missing, or fail on this kernel; then the failures are compared. Debian 12's crun lacks both commands.
+    /// criu may be missing, or fail on this kernel; then the failures are compared. Debian 12's crun lacks both
+    /// commands.
     fn checkpoint_and_restore_end_as_with_the_delegate(delegate: Delegate) {
         let _ = checkpoint_and_restore(delegate);
     }

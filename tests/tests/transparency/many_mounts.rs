@@ -1,5 +1,5 @@
-//! Containers with many mounts, measured in system calls and bytes read: four times as many mounts cost at most four times
-//! as much.
+//! Containers with many mounts, measured in system calls and bytes read: four times as many mounts cost at most four
+//! times as much.
 
 use std::path::{Path, PathBuf};
 
@@ -61,7 +61,8 @@ fn bound_subpath(node: &Node, target: &Path, number: usize) -> PathBuf {
     subpath.bind(&kubelet)
 }
 
-/// Returns the calls and the bytes read of a create, up to the delegate. Another container with the same mounts is running.
+/// Returns the calls and the bytes read of a create, up to the delegate. Another container with the same mounts is
+/// running.
 fn cost(what: Mounts, count: usize) -> [usize; 2] {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Crun);
     let _first = volume.run(&bundle(&volume, &sandbox, &volume.target, what, count));

@@ -96,8 +96,8 @@ on_each_delegate! {
         }
     }
 
-    /// The delegates could not read back what they write about such a bundle: runc and crun 1.8 refuse it, and crun 1.28
-    /// creates a container that it cannot read.
+    /// The delegates could not read back what they write about such a bundle: runc and crun 1.8 refuse it, and crun
+    /// 1.28 creates a container that it cannot read.
     fn a_bundle_that_is_not_utf8_is_passed_to_the_delegate(delegate: Delegate) {
         let odd = OsStr::from_bytes(b"caf\xe9 \xff");
         let twins = Twins::plain(delegate, |bundle| bundle.in_directory(odd));

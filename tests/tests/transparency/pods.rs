@@ -82,8 +82,8 @@ fn probes_and_tables(part: &TracedCalls) -> [usize; 2] {
     [asked, part.opened("thread-self/mountinfo")]
 }
 
-/// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If that ends
-/// during a claim, the listed devices are probed for that claim, and all others for the next one.
+/// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If that
+/// ends during a claim, the listed devices are probed for that claim, and all others for the next one.
 fn is_probed_too_often(part: &TracedCalls) -> bool {
     let asked = part.times_of("clone(");
     // The time is that of the call, which is after the start of the cache's 100 ms.

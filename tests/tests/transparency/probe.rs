@@ -53,9 +53,9 @@ const SCHEDULED: [(&str, usize); 4] = [
     ("policy", 38),
 ];
 
-/// The script inspects itself before it runs a command with a redirection, for which dash changes its descriptors, and as
-/// far as possible before any command, for which dash changes its signal mask for a moment. A `cat` may fail, because a
-/// process without all capabilities may not read all files.
+/// The script inspects itself before it runs a command with a redirection, for which dash changes its descriptors, and
+/// as far as possible before any command, for which dash changes its signal mask for a moment. A `cat` may fail,
+/// because a process without all capabilities may not read all files.
 const SCRIPT: &str = r#"#!/bin/sh
 while IFS= read -r line; do echo "$line"; done </proc/$$/status >OUTPUT/status
 /usr/bin/find /proc/$$/fd /proc/$$/ns /proc/$$/cwd -type l -fprintf OUTPUT/links '%p %l\n'
@@ -89,7 +89,8 @@ pub(crate) struct ProbeRecord {
 }
 
 impl Probe {
-    /// Installs a probe as the delegate of a node. Its name begins with that of the node's delegate, which sets its kind.
+    /// Installs a probe as the delegate of a node. Its name begins with that of the node's delegate, which sets its
+    /// kind.
     pub(crate) fn install(node: &Node) -> Self {
         let output = node.dir().subdir("probe");
         let name = format!("{}-probe", node.handler().delegate());

@@ -20,8 +20,8 @@ fn idle(bundle: Bundle) -> Bundle {
     bundle
 }
 
-/// Sets unusual values of everything that a caller passes on. SIGHUP is not ignored, because from runc 1.3 on it is a race
-/// in runc whether the container ignores it. runc 1.3 requires all of the preserved descriptors to be open.
+/// Sets unusual values of everything that a caller passes on. SIGHUP is not ignored, because from runc 1.3 on it is a
+/// race in runc whether the container ignores it. runc 1.3 requires all of the preserved descriptors to be open.
 const CALLER: &str = "umask 027; trap '' USR1 PIPE; ulimit -n 512; ulimit -c 0; \
                       exec 3</dev/null 4<&3 5<&3 6<&3 7<&3";
 

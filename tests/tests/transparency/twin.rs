@@ -56,8 +56,8 @@ pub(crate) fn masked(text: &str) -> String {
     masked
 }
 
-/// Returns whether a line of runc's debug log is only there by chance: a signal by which Go preempts its threads, how long
-/// freezing took on a busy machine, and from 1.2 on the end of a thread, before which the process may end.
+/// Returns whether a line of runc's debug log is only there by chance: a signal by which Go preempts its threads, how
+/// long freezing took on a busy machine, and from 1.2 on the end of a thread, before which the process may end.
 fn is_by_chance(line: &str) -> bool {
     [
         "urgent I/O condition",

@@ -139,8 +139,8 @@ impl Twins {
         }
     }
 
-    /// Waits until both containers have no processes. The first process of a pid namespace may have left its cgroup while
-    /// it waits for the others.
+    /// Waits until both containers have no processes. The first process of a pid namespace may have left its cgroup
+    /// while it waits for the others.
     #[track_caller]
     pub(crate) fn wait_until_ended(&self) {
         for twin in self.both() {

@@ -11,7 +11,8 @@ use serde_json::Value;
 
 pub(crate) const MIB: u64 = 1 << 20;
 
-/// Creates a device with an empty file system. `mkfs.xfs` refuses less than 300 MiB, and btrfs only grows from 256 MiB on.
+/// Creates a device with an empty file system. `mkfs.xfs` refuses less than 300 MiB, and btrfs only grows from 256 MiB
+/// on.
 fn device(node: &Node, fstype: &'static str) -> LoopDevice {
     let mebibytes = match fstype {
         "xfs" => 320,

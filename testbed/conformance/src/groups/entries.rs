@@ -281,7 +281,8 @@ pub(super) const GROUP: Group = Group {
     ],
 };
 
-/// Asserts that a pod's app container cannot be created while its entry is damaged, but can be created after the volume is staged again.
+/// Asserts that a pod's app container cannot be created while its entry is damaged, but can be created after the volume
+/// is staged again.
 #[track_caller]
 fn fails_while_damaged(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     let volume = scene.volume();
