@@ -61,7 +61,7 @@ impl Objects {
         }
     }
 
-    /// Adds an object, or replaces the one with its name.
+    /// Adds an object, or replaces the object with the same kind and name.
     pub(crate) fn insert(&mut self, manifest: Manifest) {
         let Manifest {
             kind,

@@ -51,8 +51,8 @@ impl DriverChanges {
 }
 
 impl Drivers {
-    /// Creates the registered drivers with those of the command line, given by name and socket. The latter are always
-    /// registered.
+    /// Creates the set of registered drivers. `given` has the drivers of the command line, by name and socket. They are
+    /// always registered.
     pub(crate) fn new(given: &[(String, PathBuf)], metrics: Arc<Metrics>) -> Self {
         let driver = |(name, socket): &(String, PathBuf)| {
             let driver = Driver::new(name, socket, Arc::clone(&metrics));

@@ -98,7 +98,7 @@ impl DirWatch {
         self.renew();
     }
 
-    /// Discards the events: the caller reads the directories whatever the events are.
+    /// Discards the events. The caller reads the directories again after any event.
     fn drain(&self) {
         let mut events = [0_u8; 4096];
         let mut read = |inotify: &OwnedFd| Ok(rustix::io::read(inotify, &mut events)?);

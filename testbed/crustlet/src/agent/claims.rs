@@ -277,7 +277,7 @@ impl Claims {
         self.backoff.fail(key, Instant::now());
     }
 
-    /// Starts a call. Returns false if another operation on the volume is under way, which it has to wait for.
+    /// Starts a call. Returns false if the call has to wait for another operation on the volume.
     fn begin(
         &mut self,
         key: ObjectKey,

@@ -1,5 +1,5 @@
-//! The deferred volumes of a pod. Before the pod has started, they are those that its manifest names; afterwards, those
-//! that were published as deferred (KEP-2857, "`DeferFSMount` field in Pod Spec").
+//! The deferred volumes of a pod. Until the pod has started, its manifest decides. Afterwards, a volume is deferred if
+//! it was published as deferred (KEP-2857, "`DeferFSMount` field in Pod Spec").
 
 use std::collections::{BTreeMap, BTreeSet};
 

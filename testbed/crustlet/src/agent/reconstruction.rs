@@ -203,7 +203,8 @@ impl PendingCleanup {
         }
     }
 
-    /// Returns whether the driver is unpublishing the volume, which unmounts it, or may still register and do so.
+    /// Returns whether the driver is unpublishing the volume, or may still register and unpublish it. Unpublishing
+    /// unmounts the volume.
     fn is_being_unpublished(&self, volumes: &Volumes) -> bool {
         let Some((publication, since)) = self.volume.publication.as_ref().zip(self.uncertain_since)
         else {

@@ -25,7 +25,7 @@ struct MeasuredVolume {
     reported_condition: Option<String>,
 }
 
-/// The last measurements. Each driver is asked in a task of its own, so that one that hangs doesn't delay the others.
+/// The last measurements. Each driver is asked in a task of its own, so that a driver that hangs doesn't delay others.
 #[derive(Debug, Default)]
 pub(super) struct Measurements {
     by_driver: BTreeMap<String, Vec<VolumeStats>>,
@@ -92,7 +92,7 @@ impl Measurements {
                     drop(self.reported_conditions.insert(key, message.to_owned()))
                 }
                 (Some(_), None) => drop(self.reported_conditions.remove(&key)),
-                // The driver didn't report a condition: the last one may still be true.
+                // The driver didn't report a condition. The last reported condition may still be true.
                 (None, None) => {}
             }
         }

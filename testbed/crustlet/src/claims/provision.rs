@@ -102,7 +102,7 @@ impl CreateVolume {
         }
         let uid = claim.metadata.uid.clone().unwrap_or_default();
         // The name contains the UID, so a repeated call returns the same volume, and a later claim with the same name
-        // gets another one.
+        // gets another volume.
         let volume = format!("pvc-{uid}");
         if uid.is_empty() || !is_name(&volume) {
             return Err(ProvisionError::InvalidUid(uid));

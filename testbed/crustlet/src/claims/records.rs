@@ -53,7 +53,7 @@ impl Records {
                 None if is_generated(*kind, record) => record.clone(),
                 None => continue,
             };
-            // A document merged from two readable ones is readable too.
+            // A document that is merged from two readable documents is readable, too.
             if let Ok(manifest) = manifest::from_document(document) {
                 objects.insert(manifest);
             }

@@ -67,7 +67,7 @@ impl DeletingObject {
     }
 }
 
-/// Deletes objects. If one can't be deleted, the others still are.
+/// Deletes objects. Continues with the other objects if an object can't be deleted.
 pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
     let mut deleting = Vec::new();
     let mut failed = Vec::new();

@@ -17,7 +17,7 @@ use super::table::Table;
 use crate::objects::Kind;
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
-/// Prints events. With `--watch`, prints new ones as they happen.
+/// Prints events. With `--watch`, also prints new events as they happen.
 pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
     let has_namespaces = args.scope.all_namespaces;
     let mut stream = client.events(request(args)?).await?;

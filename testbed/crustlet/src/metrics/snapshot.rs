@@ -91,7 +91,7 @@ type VolumeGauge = (&'static str, &'static str, fn(&Stats) -> Option<i64>);
 
 const ABNORMAL_HELP: &str = "Abnormal volume health status. The count is either 1 or 0. 1 indicates the volume is unhealthy, 0 indicates volume is healthy";
 
-/// The metrics of claims' volumes. The first seven are kubelet's. The last is the one before it under KEP-2857's name.
+/// The metrics of claims' volumes. The first seven are kubelet's. The last repeats the seventh under KEP-2857's name.
 const VOLUME_GAUGES: [VolumeGauge; 8] = [
     (
         "kubelet_volume_stats_capacity_bytes",

@@ -61,7 +61,7 @@ fn parse(text: &str, scale: u128) -> Option<i64> {
     let end = text.find(|letter: char| !(letter.is_ascii_digit() || letter == '.'));
     let (number, suffix) = text.split_at(end.unwrap_or(text.len()));
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-    // More digits would overflow below, and no real amount has so many.
+    // More digits would overflow below, and no real amount has more than 19.
     if whole.len() + fraction.len() > 19 || (whole.is_empty() && fraction.is_empty()) {
         return None;
     }

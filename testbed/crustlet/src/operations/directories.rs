@@ -62,8 +62,8 @@ pub(super) fn remove_volume_dir(volume: &Path, mount_point: &Path) -> Result<(),
     ignore_missing("rmdir", volume, fs::remove_dir(volume))
 }
 
-/// Removes temporary files of records whose writer was killed. No record is being written: one crustlet uses the root
-/// directory, and a volume has one operation at a time.
+/// Removes temporary files of records whose writer was killed. No record is being written meanwhile, because only one
+/// crustlet uses the root directory, and a volume has one operation at a time.
 pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     let to_error = |error: FileError| OperationError::Other(error.to_string());
     let mut removed = Ok(());
@@ -76,7 +76,8 @@ pub(super) fn remove_unfinished(volume: &Path) -> Result<(), OperationError> {
     removed.map_err(to_error)
 }
 
-/// Returns whether a path is the root of a mount; false if it doesn't exist. Doesn't follow a symbolic link.
+/// Returns whether a path is the root of a mount. Returns false if the path doesn't exist. Symbolic links aren't
+/// followed.
 pub(super) fn is_mount_root(path: &Path) -> Result<bool, OperationError> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = match openat(CWD, path, flags, Mode::empty()) {

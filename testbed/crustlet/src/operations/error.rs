@@ -60,7 +60,7 @@ pub(crate) enum OperationError {
         /// The volume that uses the directory.
         id: VolumeId,
     },
-    /// The volume is published in another directory than the one that the container mounts.
+    /// The container mounts a different directory from that in which the volume is published.
     #[error(
         "volume {0} is not published at the path that the container mounts; hint: recreate the pod, because its PersistentVolume was replaced"
     )]

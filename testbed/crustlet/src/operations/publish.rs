@@ -72,7 +72,7 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        // The presumed mounter. It is replaced if the driver's response shows another one.
+        // The presumed mounter. It is replaced if the driver's response shows another mounter.
         if publish.defer_fs_ops {
             Mounter::Deferred
         } else {

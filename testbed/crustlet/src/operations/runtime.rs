@@ -23,7 +23,7 @@ pub(crate) struct RuntimeMount {
 
 /// Returns the file systems that the driver may leave to the pod's runtime. Empty if the storage class or the runtime
 /// class doesn't allow that, or the runtime lacks a post-mount step that the volume needs. A volume that is mounted
-/// already keeps its mounter, whatever the classes say now: otherwise the driver would mount on the host what the
+/// already keeps its mounter even if the classes have changed: otherwise the driver would mount on the host what the
 /// runtime has mounted in the sandbox, or the other way round.
 pub(super) async fn file_systems(
     mount: &MountSpec,

@@ -236,8 +236,8 @@ impl StepChooser<'_> {
         }
     }
 
-    /// Removes an old container or sandbox. For each name the newest container is kept, and the one before it while the
-    /// newest hasn't ended, for their logs.
+    /// Removes an old container or sandbox. For each name, the newest container is kept for its log, and also the
+    /// previous container while the newest one hasn't ended.
     fn remove_old(&mut self, observed: &ObservedPod) -> Option<PodStep> {
         let is_kept = |container: &ObservedContainer| {
             let latest = observed.latest(&container.name);
@@ -268,7 +268,7 @@ impl StepChooser<'_> {
     }
 }
 
-/// Returns the newest sandbox if it is the only ready one and contains all containers that may have processes.
+/// Returns the newest sandbox if it is the only ready sandbox and contains all containers that may have processes.
 fn current_sandbox(observed: &ObservedPod) -> Option<&ObservedSandbox> {
     let (newest, older) = observed.sandboxes.split_first()?;
     let is_only_ready = newest.is_ready && !older.iter().any(|sandbox| sandbox.is_ready);

@@ -114,7 +114,7 @@ impl ObservedPod {
         containers.find(|container| container.sandbox == sandbox && container.name == name)
     }
 
-    /// Returns the container before the newest one with the same name, if it has ended.
+    /// Returns the newest ended container with the same name as `latest`, apart from `latest`.
     pub(crate) fn previous(&self, latest: &ObservedContainer) -> Option<&ObservedContainer> {
         let mut containers = self.containers.iter();
         containers.find(|container| {

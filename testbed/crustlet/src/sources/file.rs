@@ -1,4 +1,4 @@
-//! A manifest file, which is read again when it changes.
+//! A manifest file. It is read again when it changes.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};

@@ -232,7 +232,7 @@ fn check_pod_update(
     existing: &Pod,
     started: Option<&BTreeSet<String>>,
 ) -> Result<(), WriteError> {
-    // The manifest may be the original one, or one with the deferral that a policy has added.
+    // The manifest may be the original manifest, or the manifest with the deferral that a policy has added.
     let is_kept = |deferred: &BTreeSet<String>| {
         pod.deferred == *deferred || pod.deferred == existing.deferred
     };
@@ -366,7 +366,7 @@ impl<'a> NewFile<'a> {
     }
 }
 
-/// Opens the directory of a file, which is created if it doesn't exist. Returns it with the file's name.
+/// Opens the directory of a file. Creates the directory if it doesn't exist. Returns the directory and the file's name.
 fn open_parent(path: &Path) -> Result<(Directory, &str), WriteError> {
     let parent = path.parent().unwrap_or(path);
     let file = path.file_name().and_then(|name| name.to_str());

@@ -43,7 +43,7 @@ pub(crate) enum VolumeProblem {
     SameStorage {
         /// The name of the `PersistentVolume` that is published.
         first: String,
-        /// The name of the other one.
+        /// The name of the `PersistentVolume` that isn't published.
         second: String,
         id: String,
     },

@@ -1,5 +1,5 @@
-//! The drivers' capabilities. Each driver is asked in a task of its own, so that one that hangs doesn't delay the
-//! others' claims.
+//! The drivers' capabilities. Each driver is asked in a task of its own, so that a driver that hangs doesn't delay the
+//! claims of other drivers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};

@@ -50,7 +50,7 @@ fn a_manifest_changes_the_mutable_fields_of_a_volume() {
     );
 }
 
-/// A null annotation must not remove the one that marks the volume as provisioned.
+/// Null annotations must not remove the annotation that marks the volume as provisioned.
 #[test]
 fn null_fields_and_the_provisioner_annotation_change_nothing() {
     let mut fixture = Fixture::provisioned();

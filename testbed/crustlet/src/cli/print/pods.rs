@@ -101,7 +101,7 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     }
 }
 
-/// Returns the reason of the first container that has one, or the default. `Completed` is replaced while another
+/// Returns the reason of the first container with a reason, or the default. `Completed` is replaced while another
 /// container is running.
 fn container_reason(status: &PodStatus, default: String) -> String {
     let mut containers = status.container_statuses.iter().flatten();

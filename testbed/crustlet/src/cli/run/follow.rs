@@ -130,7 +130,7 @@ async fn timed_out(started: Instant, timeout: Option<Duration>) {
     }
 }
 
-/// Updates the pods that aren't running yet, and prints which ones are running now.
+/// Updates the pods that aren't running yet, and prints the pods that are running now or have succeeded.
 async fn poll(client: &Client, pods: &mut [FollowedPod]) -> Result<()> {
     for pod in pods {
         if pod.progress != Progress::Waiting {
