@@ -84,7 +84,7 @@ impl Reconstruction {
             .extend(pods.map(|ReconstructedPod { uid, recorded }| (uid, recorded.map(Arc::new))));
         if count > 0 {
             tracing::info!(
-                "{count} volumes were found on the disk; whether they are mounted is uncertain"
+                "found {count} volumes on the disk; it is uncertain whether they are mounted"
             );
         }
     }
@@ -222,7 +222,9 @@ impl PendingCleanup {
         let cleaned = operations::force_cleanup(&context.layout, &self.volume);
         context.metrics.force_cleaned(cleaned.is_ok());
         match &cleaned {
-            Ok(()) => tracing::warn!("{path}: cleaned up by force"),
+            Ok(()) => {
+                tracing::warn!("{path}: unmounted and removed the volume without a readable record")
+            }
             Err(error) => {
                 tracing::error!(
                     "{path}: can't be cleaned up: {error}; hint: inspect the directory, save what you need, and remove it"

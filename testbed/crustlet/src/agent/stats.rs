@@ -137,7 +137,7 @@ async fn measure(context: &Context, volumes: Vec<MeasuredVolume>) -> Vec<VolumeS
             Err(error) => {
                 let error = crust_state::error_message(&error);
                 let (pod, id) = (&publication.pod, &publication.id);
-                tracing::warn!("volume {id} in pod {pod}: statistics: {error}");
+                tracing::warn!("cannot get the statistics of volume {id} in pod {pod}: {error}");
             }
         }
     }

@@ -137,7 +137,7 @@ pub(super) fn next(inputs: &PlanInputs<'_>, name: &str, volume: &PersistentVolum
     };
     if !capabilities.controller.has(Rpc::CreateDeleteVolume) {
         let reason = format!(
-            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, so it can't delete volume {handle}; hint: use a driver version that has it, or set persistentVolumeReclaimPolicy: Retain"
+            "driver {driver} lacks the capability CREATE_DELETE_VOLUME of its controller service, so it can't delete volume {handle}; hint: use a version of the driver that has the capability, or set persistentVolumeReclaimPolicy: Retain"
         );
         return Reclaim::Wait(notice(EventType::Warning, FAILED, reason));
     }

@@ -28,7 +28,7 @@ pub(crate) enum WriteError {
     Empty,
     /// The specification of an existing pod can't change.
     #[error(
-        "Pod {0} already exists with a different spec; hint: delete it first; until it starts, only deferFSMount can be set to true"
+        "Pod {0} already exists with a different spec; hint: delete the pod first; before it starts, only deferFSMount can be set to true"
     )]
     PodChanged(Name),
     /// The mounter of a volume of a started pod would change.

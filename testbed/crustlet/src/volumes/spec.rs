@@ -140,7 +140,7 @@ pub(crate) enum ResolveError {
     NotCsi(String),
     /// The claim has the name of an ephemeral volume's claim, but wasn't created for the pod.
     #[error(
-        "persistentvolumeclaim {0} was not created for pod {1}; hint: see the owner in its metadata.ownerReferences"
+        "persistentvolumeclaim {0} was not created for pod {1}; hint: rename the volume in the pod, or delete the claim if its owner in metadata.ownerReferences doesn't need it"
     )]
     NotOwned(Name, Name),
     #[error(

@@ -77,7 +77,7 @@ fn it_applies_a_whole_file_and_waits_for_its_pods() {
     let other = write_file(&scene, "other.yaml", &other);
     let message = failure_message(&scene, &["run", &other]);
     let expected = format!(
-        "{other}: Pod default/web already exists with a different spec; hint: delete it first; until it starts, only deferFSMount can be set to true"
+        "{other}: Pod default/web already exists with a different spec; hint: delete the pod first; before it starts, only deferFSMount can be set to true"
     );
     assert_eq!(message, expected);
     assert!(!scene.crustlet.has("pod", "new"), "all or nothing");

@@ -99,13 +99,13 @@ impl KnownPod {
         if (is_deferral_changed || !is_same) && !std::mem::replace(&mut self.is_warned, true) {
             let message = match (is_same, is_fixed) {
                 (true, true) => {
-                    "deferFSMount can't change after the pod has started; hint: delete the pod first"
+                    "deferFSMount can't change after the pod has started; hint: recreate the pod"
                 }
                 (true, false) => {
-                    "deferFSMount can't change from true to false; hint: delete the pod first"
+                    "deferFSMount can't change from true to false; hint: recreate the pod"
                 }
                 (false, _) => {
-                    "the manifest has changed, but the existing pod can't be updated and stays as it is; hint: delete the pod first"
+                    "the manifest has changed, but an existing pod can't be updated; hint: recreate the pod"
                 }
             };
             events.warning(pod.as_ref(), "FailedUpdate", message);
