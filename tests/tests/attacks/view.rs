@@ -1,4 +1,4 @@
-//! What a workload can learn about the host from its volumes.
+//! Limits on what a workload can learn about the host from its volumes.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -8,7 +8,7 @@ use runcrust_tests::{CriPod, POD, on_each_delegate};
 use crate::scene::Scene;
 
 on_each_delegate! {
-    /// As with `kubectl debug --target`.
+    /// `kubectl debug --target` creates such a container.
     fn an_ephemeral_container_sees_processes_and_volume(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let target = &scene.target;

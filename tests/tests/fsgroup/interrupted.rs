@@ -8,7 +8,7 @@ use runcrust_tests::{Container, Delegate, Node, POD, on_each_delegate, on_each_f
 
 use crate::scene::{GROUP, ON_ROOT_MISMATCH, Scene, snapshot};
 
-/// The number of mode changes after which the walk is killed. Nothing but the walk makes so many.
+/// The number of mode changes after which the walk is killed. Only the walk makes that number of changes.
 const CHANGED: usize = 50;
 /// The calls that change a mode; which of them is used depends on the kernel.
 const CALLS: [&str; 2] = ["fchmodat", "fchmodat2"];

@@ -1,4 +1,4 @@
-//! A volume with so many files that the walk logs its progress.
+//! A walk over a large number of files logs its progress.
 
 use runcrust_tests::container::end;
 use runcrust_tests::node::WAIT_TIMEOUT;

@@ -10,7 +10,7 @@ use runcrust_tests::{Bundle, Container, Node, POD, on_each_delegate};
 
 use crate::scene::Scene;
 
-/// System calls by which records and configs are written, and their errors.
+/// The system calls that write records and configs, and the errors they fail with.
 const FAULTS: [(&str, &str); 2] = [("renameat", "ENOSPC"), ("fsync", "EIO")];
 
 impl Scene {

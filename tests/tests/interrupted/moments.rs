@@ -14,7 +14,7 @@ use crate::row::{FirstCaller, Row};
 use crate::rows::{creates, ends};
 use crate::scene::Scene;
 
-/// What is killed.
+/// The process or process group that is killed.
 #[derive(Debug, Clone, Copy)]
 enum Victim {
     /// The process that runcrust became.

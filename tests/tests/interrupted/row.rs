@@ -108,7 +108,7 @@ impl Row {
     }
 }
 
-/// What runs first after a kill.
+/// The caller that runs first after a kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum FirstCaller {
     /// The caller, or kubelet, which repeats the operation.

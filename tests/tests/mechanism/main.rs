@@ -1,4 +1,4 @@
-//! Where a volume is mounted, and how it gets into a container.
+//! The mount of a volume, and the ways to pass it to a container.
 
 mod attributes;
 mod device_node;

@@ -1,4 +1,4 @@
-//! What is unknown is kept, and reported with the reason.
+//! `gc` keeps items of unknown use, and reports them with the reason.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
@@ -158,7 +158,7 @@ fn a_state_directory_writable_by_others_is_reported() {
     assert!(why.contains("can be written by others"), "{why}");
 }
 
-/// As in a container that has the node's `/run`, but not the bundles' directory.
+/// A container may have the node's `/run` but not the bundles' directory.
 #[test]
 fn bundles_invisible_in_this_namespace_are_kept() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);

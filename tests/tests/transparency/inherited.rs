@@ -1,4 +1,4 @@
-//! What the delegate's process inherits from its caller, through runcrust.
+//! Properties that the delegate's process inherits from its caller, through runcrust.
 
 use std::ffi::OsStr;
 use std::fs;

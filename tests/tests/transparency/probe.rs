@@ -78,7 +78,7 @@ pub(crate) struct Probe {
     output: PathBuf,
 }
 
-/// What the probe recorded.
+/// The record that the probe wrote.
 #[derive(Debug, PartialEq)]
 pub(crate) struct ProbeRecord {
     /// Facts by name: arguments, environment, descriptors, …

@@ -31,8 +31,8 @@ const TEXTS: &str = "
     list -q
 ";
 
-/// Commands that fail.
-const MISTAKES: &str = "
+/// Commands with errors, which both runtimes must report equally.
+const FAILING_COMMANDS: &str = "
     state nobody
     start nobody
     kill nobody
@@ -97,7 +97,7 @@ on_each_delegate! {
     fn failures_are_the_delegates(delegate: Delegate) {
         // A container that can be created but not started, so that `create` gets as far as it can before it fails.
         let twins = Twins::plain(delegate, |bundle| bundle.args(["/no/such/program"]));
-        let lines = MISTAKES.lines().map(str::trim).filter(|line| !line.is_empty());
+        let lines = FAILING_COMMANDS.lines().map(str::trim).filter(|line| !line.is_empty());
         for line in lines {
             for globals in [
                 "--root @ROOT",

@@ -214,7 +214,7 @@ on_each_delegate! {
         assert_normal(&parse(volume.stats()));
     }
 
-    /// What is mounted there are an ordinary volume's files, not data that missed the volume.
+    /// The mounted files belong to another volume; they are not data that missed the volume.
     fn a_mount_on_the_host_directory_is_not_searched(delegate: Delegate) {
         let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         let elsewhere = volume.dir().subdir("elsewhere");
