@@ -95,11 +95,11 @@ const BUCKETS: [f64; 14] = [
 
 impl Metrics {
     pub(crate) fn new() -> Self {
-        let mut all = Registry::with_prefix("crust_ops");
+        let mut registry = Registry::with_prefix("crust_ops");
         let histogram: fn() -> Histogram = || Histogram::new(BUCKETS);
         let seconds = Family::new_with_constructor(histogram);
-        let calls = registered(&mut all, "calls", "Calls by method and gRPC code");
-        all.register_with_unit(
+        let calls = registered(&mut registry, "calls", "Calls by method and gRPC code");
+        registry.register_with_unit(
             "call_duration",
             "Duration of calls",
             Unit::Seconds,
@@ -109,33 +109,37 @@ impl Metrics {
             calls,
             seconds,
             refused: registered(
-                &mut all,
+                &mut registry,
                 "refused_calls",
                 "Calls that were refused before their request was read, by reason",
             ),
             timeouts: registered(
-                &mut all,
+                &mut registry,
                 "runtime_cli_timeouts",
                 "Runs of a runtime-cli that were killed after their timeout",
             ),
-            reconciliations: registered(&mut all, "reconciliations", "Reconciliations by result"),
+            reconciliations: registered(
+                &mut registry,
+                "reconciliations",
+                "Reconciliations by result",
+            ),
             removed: registered(
-                &mut all,
+                &mut registry,
                 "reconciliation_removed",
                 "Items that reconciliations removed, by kind",
             ),
             left: registered(
-                &mut all,
+                &mut registry,
                 "reconciliation_left",
                 "Items that the last reconciliation left because they may be in use or couldn't be removed, by kind",
             ),
-            staged: registered(&mut all, "staged_volumes", "Staged volumes"),
+            staged: registered(&mut registry, "staged_volumes", "Staged volumes"),
             in_use: registered(
-                &mut all,
+                &mut registry,
                 "volumes_in_use",
                 "Staged volumes that a runtime has mounted",
             ),
-            registry: all,
+            registry,
         }
     }
 

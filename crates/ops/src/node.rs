@@ -272,19 +272,19 @@ impl StagingNode {
     ) -> Result<T, CallError> {
         let thread = tokio::time::timeout(limit, Arc::clone(threads).acquire_owned()).await;
         let thread = thread.map_err(|_| CallError::Hangs { after: limit })?;
-        let (config, known) = (Arc::clone(&self.config), Arc::clone(&self.directories));
+        let (config, opened) = (Arc::clone(&self.config), Arc::clone(&self.directories));
         // The thread's log events belong to this call.
         let span = tracing::Span::current();
         let result = tokio::task::spawn_blocking(move || {
             let _span = span.enter();
             // The thread continues after a timeout, and keeps its permit until it ends.
             let _thread = thread;
-            let directories = match open_directories(&known) {
+            let directories = match open_directories(&opened) {
                 Some(directories) => directories,
                 None => Arc::new(NodeDirectories::open(&config)?),
             };
             let result = work(&directories.context(&config, limit, &LoopDeviceCache::default()));
-            *lock(&known) = Some(directories);
+            *lock(&opened) = Some(directories);
             result
         });
         let result = tokio::time::timeout(limit + GRACE_PERIOD, result).await;
@@ -310,8 +310,8 @@ fn is_used_by(
 fn open_directories(
     directories: &Mutex<Option<Arc<NodeDirectories>>>,
 ) -> Option<Arc<NodeDirectories>> {
-    let known = lock(directories).clone();
-    known.filter(|directories| directories.are_current())
+    let opened = lock(directories).clone();
+    opened.filter(|directories| directories.are_current())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

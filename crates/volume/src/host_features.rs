@@ -55,8 +55,8 @@ pub fn mountable_fstypes(fstypes: &[String]) -> Result<Vec<String>, HostFeatures
 pub fn any_can_grow(fstypes: &[String]) -> Result<bool, HostFeaturesError> {
     let has_cap_sys_resource =
         fstypes::has_cap_sys_resource().map_err(privileges::failed("capget"))?;
-    let mut known = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
-    Ok(known.any(|fstype| fstype.can_grow(has_cap_sys_resource)))
+    let mut known_types = fstypes.iter().filter_map(|fstype| fstypes::find(fstype));
+    Ok(known_types.any(|fstype| fstype.can_grow(has_cap_sys_resource)))
 }
 
 const CHECK_NAME: &str = "capabilities";

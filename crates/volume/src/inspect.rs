@@ -1,4 +1,4 @@
-//! Collects all that is known about one volume, without changing anything or waiting for a lock.
+//! Collects all known facts about one volume, without changing anything or waiting for a lock.
 
 use std::path::PathBuf;
 
@@ -54,7 +54,7 @@ pub struct BlockDevice {
     /// The disk's sequence number (`diskseq`), which the kernel never uses twice; `None` if the kernel doesn't report
     /// it.
     pub disk_seq: Option<DiskSeq>,
-    /// In bytes.
+    /// Size in bytes.
     pub size: u64,
     pub is_read_only: bool,
     /// Volumes that have been mounted from this device, or from a device with the same data, since they were staged.

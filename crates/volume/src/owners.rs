@@ -21,7 +21,6 @@ pub(super) struct Claimant<'a> {
     pub(super) record: &'a VolumeRecord,
 }
 
-/// A granted claim.
 #[derive(Debug)]
 pub(super) struct GrantedClaim {
     pub(super) admission: Admission,

@@ -131,8 +131,8 @@ pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
 /// An option or the access mode makes the superblock read-only. The pod's own `readonly` doesn't: it only affects the
 /// pod's mount.
 pub(super) fn mount_options(config: &Config, info: &MountInfo) -> Result<MountOptions, Cause> {
-    let all: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
-    let mut options = options::parse(&all)?;
+    let texts: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
+    let mut options = options::parse(&texts)?;
     options.read_only |= info.access_mode.is_some_and(AccessMode::only_reads);
     Ok(options)
 }

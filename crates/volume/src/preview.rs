@@ -32,7 +32,6 @@ pub struct MountPreview {
     /// The device that live users have mounted, or the one that the staged path leads to.
     pub device_number: DeviceNumber,
     pub fstype: String,
-    /// The superblock's options.
     pub options: Vec<String>,
     /// Whether the pod's mount is read-only.
     pub read_only: bool,

@@ -89,8 +89,8 @@ fn wait_until_free(
     })
 }
 
-/// Returns a description of who holds a device although the volume has no live recorded user; `None` if nobody does, or
-/// if only other volumes' users do.
+/// Describes the holder of a device of a volume without live recorded users; `None` if the device isn't held, or only
+/// by users of other volumes.
 ///
 /// `lock` takes a lock without waiting. It returns `None` if the caller may not create the lock's file.
 pub(super) fn device_holder(

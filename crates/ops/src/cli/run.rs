@@ -141,7 +141,7 @@ impl CliProcess {
             &mut self.stderr,
         );
         let exit = read_exit(self.socket.as_mut());
-        let both = async move {
+        let output_and_exit = async move {
             tokio::pin!(output, exit);
             tokio::select! {
                 // The program has closed its streams, or the output is too long.
@@ -155,7 +155,7 @@ impl CliProcess {
                 }
             }
         };
-        let Ok((output, exit)) = timeout_at(deadline, both).await else {
+        let Ok((output, exit)) = timeout_at(deadline, output_and_exit).await else {
             return RunOutcome::TimedOut;
         };
         let status = match exit {

@@ -210,11 +210,11 @@ fn arguments(
         add("mount_options", "option", option)?;
     }
     let policy = &request.fsgroup_policy;
-    let known = if policy.is_empty() {
+    let change_policy = if policy.is_empty() {
         FsGroupChangePolicy::default()
     } else {
-        let known = policy.parse();
-        known.map_err(|error| CallError::field("fsgroup_policy", error))?
+        let parsed = policy.parse();
+        parsed.map_err(|error| CallError::field("fsgroup_policy", error))?
     };
     let mut group = None;
     if let Some(gid) = request.fsgroup_gid {
@@ -236,7 +236,7 @@ fn arguments(
         fstype,
         options: request.mount_options,
         fs_group: group,
-        fs_group_change_policy: known.with_group(group),
+        fs_group_change_policy: change_policy.with_group(group),
         target_path: Some(target.clone()),
         read_only: request.readonly,
         access_mode: None,

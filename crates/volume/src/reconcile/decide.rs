@@ -96,8 +96,12 @@ pub(super) fn find_stray_user(
     others: &[VolumeRecord],
     is_alive: impl Fn(&Process) -> bool,
 ) -> Option<User> {
-    let known = authoritative.map_or(&[][..], |record| &record.users);
-    let is_known = |user: &User| known.iter().any(|known| known.process == user.process);
+    let known_users = authoritative.map_or(&[][..], |record| &record.users);
+    let is_known = |user: &User| {
+        known_users
+            .iter()
+            .any(|known| known.process == user.process)
+    };
     let mut users = others.iter().flat_map(|record| &record.users);
     let stray = users.find(|user| !is_known(user) && is_alive(&user.process));
     stray.cloned()
@@ -219,23 +223,23 @@ impl ObservedVolume {
         } else {
             VolumePart::All
         };
-        let gone = match &self.target {
+        let reason = match &self.target {
             _ if self.is_half => "the entry of its target path is gone, and it has no live users",
             _ if self.is_kata_layout => return None,
             TargetState::Present | TargetState::NotYetCreated => return None,
             TargetState::Gone => "its target directory is gone, and it has no live users",
-            TargetState::Unknown(reason) => {
-                return (self.pod != PodState::Alive).then(|| (part, Leave(reason.clone())));
+            TargetState::Unknown(unknown) => {
+                return (self.pod != PodState::Alive).then(|| (part, Leave(unknown.clone())));
             }
         };
         let decision = match (&self.pod, &self.devices) {
             // kubelet doesn't publish the volume again when it creates a new sandbox for the pod (KEP-2857, story 5).
             (PodState::Alive, _) => return None,
-            (PodState::Unknown(reason), _) => Leave(reason.clone()),
-            (PodState::Gone, Some(DeviceState::Free)) => Remove(gone.into()),
-            (PodState::Gone, None) if self.is_half => Remove(gone.into()),
-            (PodState::Gone, Some(DeviceState::Held(reason))) => {
-                Leave(format!("{gone}, but {reason}"))
+            (PodState::Unknown(unknown), _) => Leave(unknown.clone()),
+            (PodState::Gone, Some(DeviceState::Free)) => Remove(reason.into()),
+            (PodState::Gone, None) if self.is_half => Remove(reason.into()),
+            (PodState::Gone, Some(DeviceState::Held(holder))) => {
+                Leave(format!("{reason}, but {holder}"))
             }
             (PodState::Gone, None) => Leave("its device wasn't checked".into()),
         };

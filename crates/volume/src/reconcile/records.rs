@@ -135,8 +135,8 @@ impl ReconcilePass<'_> {
             match read_lists() {
                 Ok((now, earlier)) => {
                     let now = now.into_iter().map(|volume| (volume, true));
-                    let all = now.chain(earlier.into_iter().map(|volume| (volume, false)));
-                    owners.extend(all.map(|(volume, is_of_this_boot)| OwnerEntry {
+                    let volumes = now.chain(earlier.into_iter().map(|volume| (volume, false)));
+                    owners.extend(volumes.map(|(volume, is_of_this_boot)| OwnerEntry {
                         device,
                         volume,
                         is_of_this_boot,

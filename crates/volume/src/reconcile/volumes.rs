@@ -26,7 +26,7 @@ use crust_blockfs::device::{self, Device, DeviceError};
 pub(super) struct PassFacts<'a> {
     pub(super) pods: &'a Pods,
     pub(super) owners: &'a [OwnerEntry],
-    /// The program of this runtime, by which its `runtime-cli` files are recognized.
+    /// The program of this runtime. A `runtime-cli` that names it belongs to this runtime.
     pub(super) runtime: &'a Path,
 }
 
@@ -229,15 +229,15 @@ impl ReconcilePass<'_> {
             return Ok(None);
         };
         let record = error_text(found.record())?;
-        let others = error_text(found.other_records())?;
+        let other_records = error_text(found.other_records())?;
         let presence = error_text(found.presence())?;
         let cli = error_text(found.runtime_cli())?;
         let mut observed = ObservedVolume {
             is_half: found.completeness == Completeness::TargetEntryMissing,
             is_kata_layout: found.is_kata_layout,
             users: record.as_ref().map(users_with_state),
-            has_stray_record: !others.is_empty(),
-            stray_user: find_stray_user(record.as_ref(), &others, Process::is_alive),
+            has_stray_record: !other_records.is_empty(),
+            stray_user: find_stray_user(record.as_ref(), &other_records, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same_file(&cli, facts.runtime))),
             pod: facts.pods.of_target(target),
             target: target_directory::examine(target, presence.as_ref(), self.context.config),
