@@ -43,7 +43,7 @@ impl Admit {
     /// Prints the admitted manifests to stdout, and the decision about each volume to stderr.
     pub(crate) fn run(&self) -> ExitCode {
         match self.admit() {
-            Ok(Output { text, decisions }) => {
+            Ok(AdmitOutput { text, decisions }) => {
                 let _ = io::stderr().write_all(decisions.as_bytes());
                 if let Err(error) = io::stdout().write_all(text.as_bytes()) {
                     return fail(&anyhow::Error::new(error).context("write to stdout"));
@@ -54,7 +54,7 @@ impl Admit {
         }
     }
 
-    fn admit(&self) -> anyhow::Result<Output> {
+    fn admit(&self) -> anyhow::Result<AdmitOutput> {
         let policy = self.admission_policy.as_deref().map(DeferPolicy::load);
         let policy = policy.transpose()?.unwrap_or_default();
         let mut objects = Objects::default();
@@ -113,7 +113,7 @@ fn manifest_files(directory: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 #[derive(Debug, PartialEq)]
-struct Output {
+struct AdmitOutput {
     text: String,
     decisions: String,
 }
@@ -124,7 +124,7 @@ fn admit_manifests(
     mut objects: Objects,
     manifests: Vec<Manifest>,
     format: Format,
-) -> anyhow::Result<Output> {
+) -> anyhow::Result<AdmitOutput> {
     let order: Vec<_> = manifests
         .iter()
         .map(|manifest| (manifest.kind, manifest.name.clone()))
@@ -162,7 +162,7 @@ fn admit_manifests(
             format!("{document:#}\n")
         }
     };
-    Ok(Output {
+    Ok(AdmitOutput {
         text,
         decisions: decisions.concat(),
     })
@@ -205,7 +205,7 @@ metadata: {name: data}
 spec: {}
 ";
 
-    fn admitted(text: &str, format: Format) -> Output {
+    fn admitted(text: &str, format: Format) -> AdmitOutput {
         let policy = DeferPolicy::read(POLICY).unwrap();
         admit_manifests(&policy, Objects::default(), read(text).unwrap(), format).unwrap()
     }

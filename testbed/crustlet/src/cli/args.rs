@@ -11,18 +11,18 @@ use crate::objects::manifest::DEFAULT_NAMESPACE;
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Show pods, claims, volumes on this node and other objects
-    Get(Get),
+    Get(GetArgs),
     /// Apply manifests and wait until their pods are running
-    Run(Run),
+    Run(RunArgs),
     /// Show events
-    Events(Events),
+    Events(EventsArgs),
     /// Print the logs of a container
-    Logs(Logs),
+    Logs(LogsArgs),
     /// Run a command in a container, without standard input or a terminal. The output is shown when the command has
     /// ended. crustlet exits with the command's exit code
-    Exec(Exec),
+    Exec(ExecArgs),
     /// Delete objects and wait until they are gone
-    Delete(Delete),
+    Delete(DeleteArgs),
 }
 
 #[derive(Debug, Args)]
@@ -54,7 +54,7 @@ impl Scope {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Get {
+pub(crate) struct GetArgs {
     /// Objects to show: all of a kind, or the named ones. Kinds: pods (po), persistentvolumeclaims (pvc),
     /// persistentvolumes (pv), volumes, storageclasses (sc), runtimeclasses, csidrivers, secrets, events (ev)
     #[arg(value_name = "KIND [NAME]|KIND/NAME", required = true)]
@@ -63,7 +63,7 @@ pub(crate) struct Get {
     pub(super) scope: Scope,
     /// Output format. Without it, a table
     #[arg(short, long, value_name = "FORMAT")]
-    pub(super) output: Option<Output>,
+    pub(super) output: Option<OutputFormat>,
     /// Don't print the header of the table
     #[arg(long)]
     pub(super) no_headers: bool,
@@ -71,7 +71,7 @@ pub(crate) struct Get {
 
 /// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Output {
+pub(super) enum OutputFormat {
     /// A table with more columns
     Wide,
     /// YAML
@@ -83,7 +83,7 @@ pub(super) enum Output {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Run {
+pub(crate) struct RunArgs {
     /// YAML manifests; - for standard input
     #[arg(value_name = "FILE|-", required = true)]
     pub(super) files: Vec<PathBuf>,
@@ -96,7 +96,7 @@ pub(crate) struct Run {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Events {
+pub(crate) struct EventsArgs {
     /// Object that the events are about. Without it, events of all objects
     #[arg(value_name = "KIND/NAME")]
     pub(super) object: Option<String>,
@@ -107,7 +107,7 @@ pub(crate) struct Events {
     pub(super) watch: bool,
     /// Output format. Without it, a table
     #[arg(short, long, value_name = "FORMAT")]
-    pub(super) output: Option<EventOutput>,
+    pub(super) output: Option<EventOutputFormat>,
     /// Don't print the header of the table
     #[arg(long)]
     pub(super) no_headers: bool,
@@ -115,7 +115,7 @@ pub(crate) struct Events {
 
 /// An output format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum EventOutput {
+pub(super) enum EventOutputFormat {
     /// JSON, one event per line
     Json,
 }
@@ -140,7 +140,7 @@ pub(crate) struct PodContainer {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Logs {
+pub(crate) struct LogsArgs {
     #[command(flatten)]
     pub(super) target: PodContainer,
     /// Print new output until the container ends
@@ -152,7 +152,7 @@ pub(crate) struct Logs {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Exec {
+pub(crate) struct ExecArgs {
     #[command(flatten)]
     pub(super) target: PodContainer,
     /// How long the command may run, for example 30s or 2m. Without it, there is no limit
@@ -170,7 +170,7 @@ pub(crate) struct Exec {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct Delete {
+pub(crate) struct DeleteArgs {
     /// Objects to delete. See `get` for the kinds
     #[arg(
         value_name = "KIND NAME|KIND/NAME",

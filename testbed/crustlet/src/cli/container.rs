@@ -6,14 +6,14 @@ use std::time::Duration;
 use anyhow::Result;
 use crust_proto::crustlet::v1::{ExecRequest, LogsRequest};
 
-use super::args::{Exec, Logs};
+use super::args::{ExecArgs, LogsArgs};
 use super::client::Client;
 use super::io::{eprint, print};
 use super::resource::{Resource, UnknownResource};
 use crate::objects::Kind;
 
 /// Prints the logs of a container unchanged.
-pub(super) async fn logs(args: Logs, client: &Client) -> Result<()> {
+pub(super) async fn logs(args: LogsArgs, client: &Client) -> Result<()> {
     let request = LogsRequest {
         namespace: args.target.namespace.namespace,
         pod: pod_name(&args.target.pod)?.to_owned(),
@@ -36,7 +36,7 @@ pub(super) async fn logs(args: Logs, client: &Client) -> Result<()> {
 pub(super) struct InteractiveExec;
 
 /// Runs a command in a container, and returns its exit code.
-pub(super) async fn exec(args: Exec, client: &Client) -> Result<ExitCode> {
+pub(super) async fn exec(args: ExecArgs, client: &Client) -> Result<ExitCode> {
     let request = ExecRequest {
         namespace: args.target.namespace.namespace,
         pod: pod_name(&args.target.pod)?.to_owned(),

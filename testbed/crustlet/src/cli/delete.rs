@@ -7,7 +7,7 @@ use crust_proto::crustlet::v1::DeleteRequest;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::args::Delete;
+use super::args::DeleteArgs;
 use super::client::{Client, ClientError};
 use super::get::not_found;
 use super::io::{print, read_manifest};
@@ -68,7 +68,7 @@ impl DeletingObject {
 }
 
 /// Deletes objects. Continues with the other objects if an object can't be deleted.
-pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
+pub(super) async fn delete(args: &DeleteArgs, client: &Client) -> Result<()> {
     let mut deleting = Vec::new();
     let mut failed = Vec::new();
     for (kind, name) in selected(args)? {
@@ -95,7 +95,7 @@ pub(super) async fn delete(args: &Delete, client: &Client) -> Result<()> {
 }
 
 /// Returns the objects that the arguments select.
-fn selected(args: &Delete) -> Result<Vec<(Kind, Name)>> {
+fn selected(args: &DeleteArgs) -> Result<Vec<(Kind, Name)>> {
     let mut objects = Vec::new();
     for path in &args.files {
         let text = read_manifest(path)?;
@@ -134,7 +134,7 @@ fn selected(args: &Delete) -> Result<Vec<(Kind, Name)>> {
 }
 
 async fn start_deletion(
-    args: &Delete,
+    args: &DeleteArgs,
     client: &Client,
     kind: Kind,
     name: Name,

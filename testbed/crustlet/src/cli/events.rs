@@ -8,7 +8,7 @@ use crust_proto::crustlet::v1::{Event, EventsRequest};
 use serde_json::{Value, json};
 
 use super::age::from_millis;
-use super::args::{EventOutput, Events};
+use super::args::{EventOutputFormat, EventsArgs};
 use super::client::{Client, ClientError};
 use super::io::{eprint, print};
 use super::print::{documents, events};
@@ -18,7 +18,7 @@ use crate::objects::Kind;
 use crate::objects::manifest::DEFAULT_NAMESPACE;
 
 /// Prints events. With `--watch`, also prints new events as they happen.
-pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
+pub(super) async fn events(args: &EventsArgs, client: &Client) -> Result<()> {
     let has_namespaces = args.scope.all_namespaces;
     let mut stream = client.events(request(args)?).await?;
     let mut table = Table::default();
@@ -26,7 +26,7 @@ pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
     let mut rows = Vec::new();
     while let Some(event) = stream.next().await? {
         let object = document(&event);
-        if args.output == Some(EventOutput::Json) {
+        if args.output == Some(EventOutputFormat::Json) {
             print(documents::json_line(&object))?;
             continue;
         }
@@ -50,7 +50,7 @@ pub(super) async fn events(args: &Events, client: &Client) -> Result<()> {
     Ok(())
 }
 
-fn request(args: &Events) -> Result<EventsRequest> {
+fn request(args: &EventsArgs) -> Result<EventsRequest> {
     let (kind, name) = match &args.object {
         Some(object) => {
             let (kind, name) = object.split_once('/').unwrap_or((object, ""));

@@ -6,7 +6,7 @@ use anyhow::Result;
 use crust_proto::crustlet::v1::EventsRequest;
 use serde_json::Value;
 
-use super::args::{Get, Output, Scope};
+use super::args::{GetArgs, OutputFormat, Scope};
 use super::client::Client;
 use super::events::document;
 use super::io::{eprint, print};
@@ -41,7 +41,7 @@ pub(super) fn not_found(resource: Resource, names: &[String]) -> String {
 }
 
 /// Shows objects.
-pub(super) async fn get(args: &Get, client: &Client) -> Result<()> {
+pub(super) async fn get(args: &GetArgs, client: &Client) -> Result<()> {
     let (resource, names) = one_kind(select(&args.objects)?)?;
     if args.scope.all_namespaces && !names.is_empty() && resource.is_namespaced() {
         return Err(GetError::AllNamespaces.into());
@@ -119,7 +119,7 @@ async fn list(
     Ok(found)
 }
 
-fn show(args: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) -> Result<()> {
+fn show(args: &GetArgs, resource: Resource, is_one: bool, mut found: Vec<Value>) -> Result<()> {
     let document = |found: &mut Vec<Value>| match found.pop() {
         Some(object) if is_one && found.is_empty() => object,
         last => {
@@ -128,13 +128,13 @@ fn show(args: &Get, resource: Resource, is_one: bool, mut found: Vec<Value>) -> 
         }
     };
     match args.output {
-        Some(Output::Yaml) => print(documents::yaml(&document(&mut found))?)?,
-        Some(Output::Json) => print(documents::json(&document(&mut found)))?,
-        Some(Output::Name) => print(names(resource, &found))?,
-        None | Some(Output::Wide) if found.is_empty() => {
+        Some(OutputFormat::Yaml) => print(documents::yaml(&document(&mut found))?)?,
+        Some(OutputFormat::Json) => print(documents::json(&document(&mut found)))?,
+        Some(OutputFormat::Name) => print(names(resource, &found))?,
+        None | Some(OutputFormat::Wide) if found.is_empty() => {
             eprint(no_resources_message(namespace(resource, &args.scope)));
         }
-        None | Some(Output::Wide) => {
+        None | Some(OutputFormat::Wide) => {
             let options = TableOptions {
                 is_wide: args.output.is_some(),
                 has_namespaces: args.scope.all_namespaces,

@@ -9,14 +9,14 @@ use anyhow::{Context as _, Result};
 use crust_proto::crustlet::v1::apply_response::Applied;
 use crust_proto::crustlet::v1::apply_response::applied::Outcome;
 
-use super::args::Run;
+use super::args::RunArgs;
 use super::client::Client;
 use super::io::{print, read_manifest};
 use super::resource::Resource;
 use crate::objects::{Kind, Name};
 
 /// Applies manifests, and waits until their pods are running or have ended.
-pub(super) async fn run(args: &Run, client: &Client) -> Result<()> {
+pub(super) async fn run(args: &RunArgs, client: &Client) -> Result<()> {
     let since = SystemTime::now();
     // All manifests are read before anything is applied.
     let texts = args.files.iter().map(|path| read_manifest(path));

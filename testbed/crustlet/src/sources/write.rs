@@ -187,7 +187,7 @@ fn plan_write(
     }
     let existing = loaded.objects.documents.get(&key);
     let path = match loaded.origins.get(&key) {
-        Some(origin) => own_file(origin, &key)?,
+        Some(origin) => exclusive_file(origin, &key)?,
         None => directory.join(file_name(kind, &name)),
     };
     let metadata = &mut document["metadata"];
@@ -257,7 +257,7 @@ pub(crate) fn delete(
     let document = loaded.objects.documents.get(&key);
     let document = document.ok_or_else(|| WriteError::NotFound(kind, name.clone()))?;
     let origin = &loaded.origins[&key];
-    let path = own_file(origin, &key)?;
+    let path = exclusive_file(origin, &key)?;
     let mut document = document.as_ref().clone();
     let metadata = &mut document["metadata"];
     if metadata["deletionTimestamp"].is_null() {
@@ -278,7 +278,7 @@ pub(crate) fn remove(
     let key = (kind, name.clone());
     let origin = loaded.origins.get(&key);
     let origin = origin.ok_or_else(|| WriteError::NotFound(kind, name.clone()))?;
-    let path = own_file(origin, &key)?;
+    let path = exclusive_file(origin, &key)?;
     let (directory, file) = open_parent(&path)?;
     // The file may have been changed since it was read.
     let text = match bounded::read_to_string(&path, MAX_FILE_SIZE) {
@@ -315,8 +315,8 @@ pub(crate) fn remove_temporary_files(directory: &Path) -> Result<(), FileError> 
     removed
 }
 
-/// Returns an object's file. Fails if it contains other objects.
-fn own_file(origin: &Origin, key: &(Kind, Name)) -> Result<PathBuf, WriteError> {
+/// Returns the path of the file that contains only this object. Fails if the file contains other objects.
+fn exclusive_file(origin: &Origin, key: &(Kind, Name)) -> Result<PathBuf, WriteError> {
     if origin.is_only_object {
         Ok(origin.path.clone())
     } else {
