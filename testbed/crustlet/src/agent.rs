@@ -256,7 +256,7 @@ impl Agent {
             }
             Completion::RuntimeName(runtime) => self.runtime = runtime,
             Completion::VolumeStats(driver, stats) => {
-                self.measurements.record(driver, stats, &self.context)
+                self.measurements.record(driver, stats, &self.context);
             }
         }
     }

@@ -223,7 +223,9 @@ impl PendingCleanup {
         context.metrics.force_cleaned(cleaned.is_ok());
         match &cleaned {
             Ok(()) => {
-                tracing::warn!("{path}: unmounted and removed the volume without a readable record")
+                tracing::warn!(
+                    "{path}: unmounted and removed the volume without a readable record"
+                );
             }
             Err(error) => {
                 tracing::error!(

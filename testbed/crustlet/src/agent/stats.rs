@@ -89,7 +89,7 @@ impl Measurements {
             let key = (pod.clone(), claim.clone());
             match (&stats.condition, stats.abnormal()) {
                 (_, Some(message)) => {
-                    drop(self.reported_conditions.insert(key, message.to_owned()))
+                    drop(self.reported_conditions.insert(key, message.to_owned()));
                 }
                 (Some(_), None) => drop(self.reported_conditions.remove(&key)),
                 // The driver didn't report a condition. The last reported condition may still be true.

@@ -53,11 +53,11 @@ pub(super) async fn get(args: &GetArgs, client: &Client) -> Result<()> {
         found = list(client, resource, namespace, "").await?;
     }
     for name in &names {
-        let named = list(client, resource, namespace, name).await?;
-        if named.is_empty() {
+        let objects = list(client, resource, namespace, name).await?;
+        if objects.is_empty() {
             missing.push(name.clone());
         }
-        found.extend(named);
+        found.extend(objects);
     }
     if names.is_empty() || !found.is_empty() {
         show(args, resource, names.len() == 1, found)?;

@@ -153,7 +153,7 @@ impl InitSummary {
                     continue;
                 }
                 (Some(terminated), _) => {
-                    init.unfinished = Some(format!("Init:{}", termination_reason(terminated)))
+                    init.unfinished = Some(format!("Init:{}", termination_reason(terminated)));
                 }
                 (None, Some(reason)) if reason != "PodInitializing" => {
                     init.unfinished = Some(format!("Init:{reason}"));

@@ -75,7 +75,7 @@ impl ResourceAmount {
     }
 }
 
-/// Returns the QoS class of a pod. Quantities that can't be parsed count as missing.
+/// Returns the `qosClass` of a pod. Quantities that can't be parsed count as missing.
 pub(crate) fn qos_class(pod: &Pod) -> QosClass {
     let amounts = pod.containers().flat_map(|container| {
         [Resource::Cpu, Resource::Memory]

@@ -160,7 +160,7 @@ fn unsupported(pod: &Pod, handling: Handling) -> Vec<String> {
         let UnsupportedField { field, reason, .. } = row;
         match row.is_set {
             FieldCheck::Pod(is_set) if is_set(&pod.spec) => {
-                sentences.push(format!("spec.{field}: {reason}"))
+                sentences.push(format!("spec.{field}: {reason}"));
             }
             FieldCheck::Pod(_) => {}
             FieldCheck::Container(is_set) => {
