@@ -119,7 +119,6 @@ impl Notice {
         Self::new(kind, (Kind::PersistentVolumeClaim, claim), reason, message)
     }
 
-    /// Emits the event.
     pub(crate) fn emit(self, events: &Events) {
         let Self {
             regarding,

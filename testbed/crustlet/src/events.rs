@@ -51,9 +51,7 @@ impl From<&Pod> for Regarding {
 /// The type of an event, as in Kubernetes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum EventType {
-    /// Something expected.
     Normal,
-    /// A problem.
     Warning,
 }
 

@@ -66,9 +66,9 @@ pub(crate) enum RootError {
         crate::pods::labels::OWNER
     )]
     InvalidId {
-        /// The lock file.
+        /// The path of the lock file.
         path: PathBuf,
-        /// The contents of the file.
+        /// The contents of the lock file.
         id: String,
     },
     /// No new ID could be generated.

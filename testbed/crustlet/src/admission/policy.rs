@@ -170,7 +170,7 @@ impl RuleEntry {
 }
 
 impl DeferPolicy {
-    /// Parses a policy.
+    /// Parses the text of a policy file.
     pub(crate) fn read(text: &str) -> Result<Self, PolicyError> {
         let file: PolicyFile = serde_saphyr::from_str(text)
             .map_err(|error| PolicyError::Yaml(error.without_snippet().to_string()))?;

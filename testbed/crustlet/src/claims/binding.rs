@@ -23,7 +23,7 @@ const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 pub(super) enum Binding<'o> {
     /// The claim and this volume are bound to each other.
     Bound(&'o str),
-    /// Bind this volume.
+    /// Bind the claim to this volume.
     Bind(&'o str),
     /// Have a driver create a volume of a storage class.
     Provision(&'o str, &'o StorageClass),

@@ -57,11 +57,11 @@ pub(crate) enum ProvisionError {
     )]
     TooSmall {
         driver: String,
-        /// `capacity_range.required_bytes`
+        /// The size in the request, `capacity_range.required_bytes`.
         requested_bytes: i64,
-        /// `capacity_bytes`
+        /// The size in the response, `capacity_bytes`.
         actual_bytes: i64,
-        /// `volume_id`
+        /// The `volume_id` in the response.
         handle: String,
     },
     /// The driver refused the call, or couldn't be called.

@@ -69,7 +69,6 @@ pub(crate) struct GetArgs {
     pub(super) no_headers: bool,
 }
 
-/// An output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
     /// A table with more columns

@@ -95,7 +95,6 @@ impl Client {
         Ok(self.stream(self.unwrap(response)?))
     }
 
-    /// Applies manifests.
     pub(super) async fn apply(&self, manifest: String) -> Result<ApplyResponse, ClientError> {
         let response = self.node.clone().apply(ApplyRequest { manifest }).await;
         self.unwrap(response)
@@ -135,7 +134,7 @@ impl Client {
     }
 }
 
-/// A streamed response.
+/// A streamed response of the agent.
 #[derive(Debug)]
 pub(super) struct Stream<T> {
     socket: PathBuf,

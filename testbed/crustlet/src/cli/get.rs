@@ -40,7 +40,6 @@ pub(super) fn not_found(resource: Resource, names: &[String]) -> String {
     format!("{} {names} not found", resource.plural_name())
 }
 
-/// Shows objects.
 pub(super) async fn get(args: &GetArgs, client: &Client) -> Result<()> {
     let (resource, names) = one_kind(select(&args.objects)?)?;
     if args.scope.all_namespaces && !names.is_empty() && resource.is_namespaced() {

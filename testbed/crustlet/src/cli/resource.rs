@@ -5,7 +5,7 @@ use std::str::FromStr;
 use crate::objects::Kind;
 use crate::volumes::view;
 
-/// A resource type.
+/// A resource type that commands accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Resource {
     /// A kind of object that manifests can contain.

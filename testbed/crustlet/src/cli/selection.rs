@@ -2,7 +2,7 @@
 
 use super::resource::{Resource, UnknownResource};
 
-/// The selected objects.
+/// The objects that the arguments select.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Selection {
     /// All objects of a kind.

@@ -32,13 +32,12 @@ pub(crate) fn access_mode(modes: &[String], has_multi_writer: bool) -> Mode {
 /// The options of a publication that depend on the pod and on the driver's capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PublishOptions {
-    /// `defer_fs_ops`
     pub(crate) defer_fs_ops: bool,
-    /// `volume_mount_group` (KEP-2317).
+    /// The request's `volume_mount_group` (KEP-2317).
     pub(crate) mount_group: Option<i64>,
-    /// `volume_supplemental_group` (KEP-2857).
+    /// The request's `volume_supplemental_group` (KEP-2857).
     pub(crate) supplemental_group: Option<i64>,
-    /// `volume_supplemental_group_change_policy` (KEP-2857).
+    /// The request's `volume_supplemental_group_change_policy` (KEP-2857).
     pub(crate) change_policy: Option<String>,
 }
 

@@ -100,7 +100,7 @@ const UUID_FILE: &str = "/proc/sys/kernel/random/uuid";
 #[error("read {UUID_FILE}: {0}; hint: check that /proc is mounted")]
 pub(crate) struct UidError(#[source] io::Error);
 
-/// Generates a UID.
+/// Generates a random UID, in the format of Kubernetes.
 pub(crate) fn new_uid() -> Result<String, UidError> {
     let uuid = bounded::read_to_string(Path::new(UUID_FILE), bounded::MAX_KERNEL_VALUE);
     Ok(uuid.map_err(UidError)?.trim().to_owned())

@@ -114,7 +114,6 @@ pub(crate) enum OperationError {
     /// A subPath could not be resolved.
     #[error(transparent)]
     Subpath(#[from] SubpathError),
-    /// Any other error.
     #[error("{0}")]
     Other(String),
 }

@@ -23,7 +23,7 @@ pub(crate) enum VolumeKind {
         read_only: bool,
     },
     EmptyDir {
-        /// The volume's name.
+        /// The volume's name in the pod.
         name: String,
         /// The pod's fsGroup.
         group: Option<i64>,

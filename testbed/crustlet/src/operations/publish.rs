@@ -19,7 +19,7 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
-/// A published volume.
+/// The result of publishing a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Published {
     /// The program that has mounted the volume, or will mount it.

@@ -14,9 +14,9 @@ use crate::volumes::stats::Stats;
 /// A volume that a runtime handler is to mount once the sandbox exists.
 #[derive(Debug, Clone)]
 pub(crate) struct RuntimeMount {
-    /// `host_target_path`.
+    /// The `host_target_path` of the request to the handler.
     pub(crate) target: PathBuf,
-    /// The driver's response.
+    /// The driver's response to `NodePublishVolume`.
     pub(crate) info: FileSystemMountInfo,
     pub(crate) mount: MountSpec,
 }

@@ -109,7 +109,7 @@ pub(crate) enum ApplyOutcome {
     Unchanged,
 }
 
-/// An applied object.
+/// The result of applying a manifest's object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Applied {
     pub(crate) kind: Kind,

@@ -32,9 +32,9 @@ impl fmt::Display for VolumeId {
 /// Whether a volume outlives the pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Lifecycle {
-    /// A `PersistentVolume`.
+    /// The volume is a `PersistentVolume`, which outlives the pod.
     Persistent,
-    /// An inline volume of a pod. `NodePublishVolume` creates it.
+    /// The volume is an inline volume of a pod. `NodePublishVolume` creates it.
     Ephemeral,
 }
 
@@ -92,7 +92,7 @@ impl VolumeSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MountSpec {
     pub(crate) volume: VolumeSpec,
-    /// `deferFSMount`.
+    /// Whether the pod sets `deferFSMount` for the volume.
     pub(crate) deferred: bool,
     /// Whether the volume is read-only for this pod.
     pub(crate) read_only: bool,

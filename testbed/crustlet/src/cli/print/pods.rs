@@ -53,11 +53,11 @@ fn rows(document: &Value, now: SystemTime) -> Result<Vec<Row>, serde_json::Error
 /// A pod's READY, STATUS and RESTARTS.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::cli) struct Summary {
-    /// `1/2`
+    /// The number of ready containers and of all containers: `1/2`.
     pub(in crate::cli) ready: String,
-    /// `Running`, `Init:0/1`, `CrashLoopBackOff`, …
+    /// The phase or a reason: `Running`, `Init:0/1`, `CrashLoopBackOff` and so on.
     pub(in crate::cli) status: String,
-    /// `0`, `3 (5m ago)`
+    /// The number of restarts, and the age of the last one: `0`, `3 (5m ago)`.
     pub(in crate::cli) restarts: String,
 }
 
