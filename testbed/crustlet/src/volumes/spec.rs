@@ -92,7 +92,7 @@ impl VolumeSpec {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct MountSpec {
     pub(crate) volume: VolumeSpec,
-    /// Whether the pod sets `deferFSMount` for the volume.
+    /// `deferFSMount` of the volume, as the pod or the admission policy sets it.
     pub(crate) deferred: bool,
     /// Whether the volume is read-only for this pod.
     pub(crate) read_only: bool,
