@@ -240,7 +240,7 @@ on_each_delegate! {
     /// The CSI specification asks for at most one call at a time for a volume.
     fn a_volume_is_not_unpublished_while_it_grows(delegate: Delegate) {
         let scene = Scene::new(delegate);
-        let (data, late) = (scene.claim("data", "ext4"), scene.claim("late", "ext4"));
+        let (data, second) = (scene.claim("data", "ext4"), scene.claim("late", "ext4"));
         let (pod, other) = (pod_with("web", "data", false), pod_with("other", "late", false));
         scene.run(&pod);
         scene.run(&other);
@@ -255,13 +255,13 @@ on_each_delegate! {
             let heard = scene.relay.requests::<NodeUnpublishVolumeRequest>().into_iter();
             heard.map(|it| it.volume_id).collect::<Vec<_>>()
         };
-        assert_eq!(unpublished(), [late.volume.id.as_str()]);
+        assert_eq!(unpublished(), [second.volume.id.as_str()]);
         let shown = scene.crustlet.volume(&data.volume.id).expect("a volume");
         assert_eq!(shown["status"]["operation"], "NodeExpandVolume");
         scene.relay.clear_faults();
         scene.crustlet.wait_gone(&pod.uid());
-        assert_eq!(unpublished(), [&late, &data].map(|it| it.volume.id.as_str()));
-        scene.assert_nothing_left(&[&data, &late]);
+        assert_eq!(unpublished(), [&second, &data].map(|it| it.volume.id.as_str()));
+        scene.assert_nothing_left(&[&data, &second]);
     }
 
     fn a_hung_driver_does_not_delay_statistics_of_others(delegate: Delegate) {

@@ -90,14 +90,14 @@ on_each_delegate! {
         assert!(request.runtime_supported_filesystems.iter().any(|it| it == "xfs"), "{request:?}");
 
         scene.wait_stats(&data, &pod, "/data");
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
-        assert!(asked.iter().any(|it| it.runtime_supported_stats), "{asked:?}");
+        let requests: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
+        assert!(requests.iter().any(|it| it.runtime_supported_stats), "{requests:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
         scene.request_size(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
-        assert!(asked.iter().any(|it| it.runtime_supports_expand), "{asked:?}");
+        let requests: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
+        assert!(requests.iter().any(|it| it.runtime_supports_expand), "{requests:?}");
 
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
@@ -153,8 +153,8 @@ on_each_delegate! {
         let before = scene.size(&pod, "/data");
         scene.request_size(&data, data.volume.capacity + (64 << 20));
         scene.wait_no_growth(&data);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
-        assert_eq!(asked.iter().map(|it| it.runtime_supports_expand).collect::<Vec<_>>(), [false]);
+        let requests: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
+        assert_eq!(requests.iter().map(|it| it.runtime_supports_expand).collect::<Vec<_>>(), [false]);
         // "Kubelet will note the failed precondition … and not retry it."
         let stats_calls = || scene.relay.requests::<NodeGetVolumeStatsRequest>().len();
         let so_far = stats_calls();
@@ -203,14 +203,14 @@ on_each_delegate! {
 
         scene.wait_stats(&data, &pod, "/data");
         assert!(!only_publication(&scene).runtime_supported_filesystems.is_empty());
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
-        assert!(asked.iter().all(|it| it.runtime_supported_stats), "{asked:?}");
+        let requests: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
+        assert!(requests.iter().all(|it| it.runtime_supported_stats), "{requests:?}");
         let (before, grown) = (scene.size(&pod, "/data"), data.volume.capacity + MORE);
         scene.request_size(&data, grown);
         scene.wait_capacity(&data, grown);
         assert!(scene.size(&pod, "/data") >= before + MORE / 10 * 9);
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
-        assert!(asked.iter().all(|it| it.runtime_supports_expand), "{asked:?}");
+        let requests: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
+        assert!(requests.iter().all(|it| it.runtime_supports_expand), "{requests:?}");
         assert_in_the_sandbox(&scene, &pod, &data);
         assert_eq!(recorded(), "true");
         assert_eq!((scene.container(&pod), scene.sh(&pod, "cat /data/file")), (container, "kept".to_owned()));

@@ -91,8 +91,8 @@ on_each_delegate! {
         scene.run(&pod);
         assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
         let claim = scene.crustlet.get("pvc", "web-scratch");
-        let volume = claim["spec"]["volumeName"].as_str().expect("it is bound").to_owned();
-        let info = scene.mount_info(&pod, &volume).expect("it is staged");
+        let volume = claim["spec"]["volumeName"].as_str().expect("a bound claim").to_owned();
+        let info = scene.mount_info(&pod, &volume).expect("a staged volume");
         let device = info["device"].as_str().expect("a device").to_owned();
         assert_eq!(runcrust_tests::host::mounts_of_device(device.as_ref()), Vec::<String>::new());
         assert_eq!(scene.crustlet.vol_data(&pod.uid(), &volume)["deferFSMount"], "true");

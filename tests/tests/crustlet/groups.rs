@@ -92,8 +92,8 @@ on_each_delegate! {
         let called = [("method_name", "/csi.v1.Node/NodePublishVolume"), ("grpc_status_code", "Internal")];
         assert!(metrics.count("csi_operations_seconds_count", &called) >= 1.0);
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
-        let asked: Vec<NodePublishVolumeRequest> = scene.relay.requests();
-        assert!(asked.iter().all(|it| groups(it.volume_capability.as_ref())[0] == "2317"), "{asked:?}");
+        let requests: Vec<NodePublishVolumeRequest> = scene.relay.requests();
+        assert!(requests.iter().all(|it| groups(it.volume_capability.as_ref())[0] == "2317"), "{requests:?}");
 
         scene.relay.clear_faults();
         scene.crustlet.wait_pod("web", "Running");

@@ -117,10 +117,10 @@ fn a_driver_that_mounts_what_it_should_defer_is_unpublished() {
         let mounters = mounters(&scene, storage);
         assert!(!mounters.contains(&"deferred".to_owned()), "{mounters:?}");
     }
-    let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
+    let requests: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
     assert!(
-        !asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops),
-        "{asked:?}"
+        !requests.is_empty() && !requests.iter().any(|it| it.defer_fs_ops),
+        "{requests:?}"
     );
     assert!(scene.published_deferred().abs() < f64::EPSILON);
 

@@ -68,8 +68,8 @@ on_each_delegate! {
 
         scene.wait_stats(&data, &pod, "/data");
         scene.wait_stats(&logs, &pod, "/logs");
-        let asked: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
-        assert!(!asked.is_empty() && asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
+        let requests: Vec<NodeGetVolumeStatsRequest> = scene.relay.requests();
+        assert!(!requests.is_empty() && requests.iter().all(|it| it.defer_fs_ops), "{requests:?}");
 
         // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
         let (before, grown) = (scene.size(&pod, "/logs"), logs.volume.capacity + MORE);
@@ -77,16 +77,16 @@ on_each_delegate! {
         scene.wait_capacity(&logs, grown);
         assert!(scene.size(&pod, "/logs") >= before + MORE / 10 * 9);
         scene.wait_stats(&logs, &pod, "/logs");
-        let asked: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
-        assert!(!asked.is_empty() && asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
+        let requests: Vec<NodeExpandVolumeRequest> = scene.relay.requests();
+        assert!(!requests.is_empty() && requests.iter().all(|it| it.defer_fs_ops), "{requests:?}");
 
         // Stop watching before the device is detached: another test may get its number afterwards.
         watchers.into_iter().for_each(MountWatcher::assert_never_mounted);
         scene.end(&pod);
         scene.assert_nothing_left(&[&data, &logs]);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
-        assert_eq!(asked.len(), 2, "{asked:?}");
-        assert!(asked.iter().all(|it| it.defer_fs_ops), "{asked:?}");
+        let requests: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
+        assert_eq!(requests.len(), 2, "{requests:?}");
+        assert!(requests.iter().all(|it| it.defer_fs_ops), "{requests:?}");
         scene.inspect(&data, |root| {
             assert_eq!(fs::read_to_string(root.join("app/data/file")).unwrap(), "hello\n");
             assert_eq!(group_and_mode(root, "app/data"), (100, 0o2775));
@@ -137,8 +137,8 @@ on_each_delegate! {
         scene.wait_stats(&data, &pod, "/data");
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
-        assert!(!asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops), "{asked:?}");
+        let requests: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
+        assert!(!requests.is_empty() && !requests.iter().any(|it| it.defer_fs_ops), "{requests:?}");
     }
 
     fn story_4_the_driver_is_upgraded_and_the_next_pod_defers(delegate: Delegate) {
@@ -194,8 +194,8 @@ on_each_delegate! {
         assert_eq!(scene.sh(&pod, "cat /data/file"), "kept");
 
         scene.end(&pod);
-        let asked: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
-        assert!(!asked.is_empty() && !asked.iter().any(|it| it.defer_fs_ops), "{asked:?}");
+        let requests: Vec<NodeUnpublishVolumeRequest> = scene.relay.requests();
+        assert!(!requests.is_empty() && !requests.iter().any(|it| it.defer_fs_ops), "{requests:?}");
         // This driver does not know the metadata. The runtime removes it by itself.
         let entry = scene.node.entry(&scene.target(&pod, &data.pv));
         assert!(entry.exists());

@@ -57,7 +57,7 @@ fn the_device_has_the_size_of_the_volume() {
     let (scene, volume) = Scene::with_staged(block());
     let target = scene.publish(&volume, "pod");
     let size = File::open(&target).and_then(|mut device| device.seek(SeekFrom::End(0)));
-    assert_eq!(i64::try_from(size.expect("its size")), Ok(volume.capacity));
+    assert_eq!(i64::try_from(size.expect("a size")), Ok(volume.capacity));
     scene.remove_volume(&volume, &[&target]);
 }
 

@@ -95,10 +95,10 @@ fn without_a_limit_the_disk_is_the_capacity() {
 #[test]
 fn impossible_volumes_have_no_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    let here = scene.call_ok(NodeGetInfoRequest {});
-    let here = here.accessible_topology.expect("a topology");
-    let mut there = here.clone();
-    for segment in there.segments.values_mut() {
+    let this_node = scene.call_ok(NodeGetInfoRequest {});
+    let this_node = this_node.accessible_topology.expect("a topology");
+    let mut other_node = this_node.clone();
+    for segment in other_node.segments.values_mut() {
         "another".clone_into(segment);
     }
     let of = |change: &dyn Fn(&mut GetCapacityRequest)| {
@@ -111,10 +111,13 @@ fn impossible_volumes_have_no_capacity() {
         std::collections::HashMap::from([pair])
     };
     assert_eq!(
-        of(&|it| it.accessible_topology = Some(here.clone())),
+        of(&|it| it.accessible_topology = Some(this_node.clone())),
         100 * MIB
     );
-    assert_eq!(of(&|it| it.accessible_topology = Some(there.clone())), 0);
+    assert_eq!(
+        of(&|it| it.accessible_topology = Some(other_node.clone())),
+        0
+    );
     assert_eq!(
         of(&|it| it.volume_capabilities = vec![filesystem("ext4")]),
         100 * MIB

@@ -231,8 +231,8 @@ fn an_unreadable_image_affects_one_volume_only() {
     let mountpoint = node.dir().subdir("disk-of-images");
     mount(disk.path(), &mountpoint, "ext4");
     let data = mountpoint.join("csi");
-    let there = ["--data-dir", data.to_str().expect("UTF-8")];
-    let csi = Csi::with(&node, &there);
+    let data_dir_arguments = ["--data-dir", data.to_str().expect("UTF-8")];
+    let csi = Csi::with(&node, &data_dir_arguments);
     let volumes = ["damaged", "missing", "well"].map(|name| csi.volume(name, filesystem("ext4")));
     let [damaged, missing, _] = &volumes;
     csi.kill();
@@ -243,7 +243,7 @@ fn an_unreadable_image_affects_one_volume_only() {
     let mut debugfs = Command::new("debugfs");
     let _ = Run::of(debugfs.args(["-w", "-R", &request]).arg(disk.path())).success();
     mount(disk.path(), &mountpoint, "ext4");
-    csi.spawn(csi.command(&there));
+    csi.spawn(csi.command(&data_dir_arguments));
 
     let listed = csi.call(ControllerListVolumeHealthRequest::default());
     let listed = listed

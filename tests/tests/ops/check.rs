@@ -240,14 +240,14 @@ fn an_address_in_use_is_reported() {
 #[test]
 fn a_missing_match_root_is_reported() {
     let (node, _) = installed();
-    let there = node.dir().subdir("roots");
+    let existing = node.dir().subdir("roots");
     let missing = node.dir().join("no-such-root");
     node.handler()
-        .reconfigure(&format!("match_roots = [{there:?}, {missing:?}]"));
+        .reconfigure(&format!("match_roots = [{existing:?}, {missing:?}]"));
     let run = check(&Ops::stopped(&node, ""));
     let has = |start: &str| run.stdout.lines().any(|line| line.starts_with(start));
     assert!(
-        has(&format!("pass  match root: {}", there.display())),
+        has(&format!("pass  match root: {}", existing.display())),
         "{run}"
     );
     let warning = format!("warn  match root: {} isn't a directory", missing.display());

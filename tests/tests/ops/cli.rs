@@ -278,10 +278,10 @@ fn its_answers_and_errors_are_passed_on() {
 fn it_gets_its_arguments_and_a_minimal_environment() {
     let volume = "pv; touch $(pwd) `id` 'x' \"y\"";
     let scene = Scene::with_volume(volume, "");
-    let seen = scene.node.dir().join("seen");
+    let output = scene.node.dir().join("seen");
     let report = format!(
         "{{ printf '%s\\n' \"$@\"; pwd; cat /proc/$$/environ | tr '\\0' '\\n'; readlink /proc/$$/fd/0; readlink /proc/$$/fd/* | grep -c -e socket -e event; }} > {}",
-        seen.display()
+        output.display()
     );
     scene.script(&format!("{report}\necho '{ANSWER}'"));
     scene.stats().unwrap();
@@ -289,12 +289,12 @@ fn it_gets_its_arguments_and_a_minimal_environment() {
         "crust\nstats\n{}\n/\nPATH=/usr/sbin:/usr/bin:/sbin:/bin\n/dev/null\n0\n",
         scene.target.display()
     );
-    assert_eq!(fs::read_to_string(&seen).unwrap(), expected);
+    assert_eq!(fs::read_to_string(&output).unwrap(), expected);
     scene.script(&format!("{report}\necho '{{\"capacity_bytes\":5}}'"));
     assert_eq!(scene.ops.expand(&scene.target, 3, 7).unwrap(), 5);
-    let seen = fs::read_to_string(&seen).unwrap();
+    let output = fs::read_to_string(&output).unwrap();
     let start = format!("crust\nresize\n{}\n3\n7\n", scene.target.display());
-    assert!(seen.starts_with(&start), "{seen}");
+    assert!(output.starts_with(&start), "{output}");
 }
 
 #[test]

@@ -65,12 +65,12 @@ on_each_delegate! {
         let changed_requests = changed_requests(&request, &other);
 
         // Unused: any other content replaces it.
-        let mut seen = Vec::new();
+        let mut staged_infos = Vec::new();
         for request in changed_requests.iter().chain([&request]) {
             ops.stage(request.clone()).unwrap();
             let now = mount_info(&node, &target).unwrap();
-            assert!(!seen.contains(&now), "{now}");
-            seen.push(now);
+            assert!(!staged_infos.contains(&now), "{now}");
+            staged_infos.push(now);
             let before = file_identities(&entry);
             ops.stage(request.clone()).expect("the repeated call");
             assert_eq!(file_identities(&entry), before, "a repeated stage changes no file");
@@ -89,7 +89,7 @@ on_each_delegate! {
                 "diskSeq": device.disk_seq(),
             },
         });
-        assert_eq!(seen.last(), Some(&expected));
+        assert_eq!(staged_infos.last(), Some(&expected));
 
         // In use: other content is refused.
         let sandbox = node.sandbox(POD);
@@ -244,10 +244,10 @@ on_each_delegate! {
         thread::scope(|scope| {
             let unstage = with_mounted(device.path(), |_| {
                 let unstage = scope.spawn(|| ops.unstage(&target));
-                let mut seen = 0;
-                while seen < 3 {
+                let mut lock_opens = 0;
+                while lock_opens < 3 {
                     let events = watch.read_events().unwrap();
-                    seen += events.iter().filter(|it| it.name.as_ref() == Some(&lock_name)).count();
+                    lock_opens += events.iter().filter(|it| it.name.as_ref() == Some(&lock_name)).count();
                 }
                 assert!(!unstage.is_finished());
                 unstage

@@ -162,7 +162,7 @@ fn health_watches_block_no_client() {
     for _ in 0..2 * CONNECTIONS {
         let mut client = HealthClient::new(ops.channel(ops.socket()));
         let watch = ops.block_on(client.watch(HealthCheckRequest::default()));
-        watches.push((client, watch.expect("it is served")));
+        watches.push((client, watch.expect("a watch")));
         expect_error(ops.stats(&target), NotFound);
     }
 }

@@ -83,12 +83,12 @@ fn the_units_have_the_default_sockets() {
 fn the_capabilities_in_the_unit_suffice() {
     let node = Node::trusted(Delegate::Crun, "sandbox = \"always\"");
     let unit = units(&install(node.dir())).join("crust_ops.service");
-    let left = values(&unit, "CapabilityBoundingSet").concat();
-    let left = left.to_lowercase().replace("cap_", "");
-    let left: Vec<&str> = left.split_whitespace().collect();
-    assert!(left.contains(&"sys_admin"), "{left:?}");
+    let remaining = values(&unit, "CapabilityBoundingSet").concat();
+    let remaining = remaining.to_lowercase().replace("cap_", "");
+    let remaining: Vec<&str> = remaining.split_whitespace().collect();
+    assert!(remaining.contains(&"sys_admin"), "{remaining:?}");
     let all = Run::of(Command::new("setpriv").arg("--list-caps")).success();
-    let others = all.stdout.lines().filter(|name| !left.contains(name));
+    let others = all.stdout.lines().filter(|name| !remaining.contains(name));
     let dropped: Vec<String> = others.map(|name| format!("-{name}")).collect();
     let ops = Ops::stopped(&node, "");
     let command = ops.command();

@@ -79,7 +79,7 @@ on_each_delegate! {
         let file = scene.crustlet.manifest("web");
         wait_until("the manifest to be removed", WAIT_TIMEOUT, || !file.exists());
         scene.delete(&pod);
-        scene.crustlet.wait("the manifest to be removed again", || !file.exists());
+        scene.crustlet.wait("the manifest to be removed once more", || !file.exists());
         scene.crustlet.wait_gone(&pod.uid());
         scene.assert_nothing_left(&[]);
     }

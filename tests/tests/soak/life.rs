@@ -211,9 +211,9 @@ impl<'l, 'g> PodLife<'l, 'g> {
             }
         }
         let _ = container.delete_force().success();
-        let left = || cgroup::processes(container.cgroup());
+        let processes = || cgroup::processes(container.cgroup());
         wait_until("a container's processes to end", WAIT_TIMEOUT, || {
-            left().is_empty()
+            processes().is_empty()
         });
         remove_bundle(container);
     }

@@ -180,12 +180,12 @@ fn a_claim_is_deleted_after_its_pods() {
         });
     assert_eq!(scene.sh(&pod, "echo x > /data/file; cat /data/file"), "x");
     // No new pod can use a claim that is being deleted.
-    let late = write_file(
+    let late_pod = write_file(
         &scene,
         "late.yaml",
         &pod_with("late", "data", false).to_string(),
     );
-    let message = scene.crustlet.cli(&["run", &late, "--timeout=2s"]);
+    let message = scene.crustlet.cli(&["run", &late_pod, "--timeout=2s"]);
     let message = message.failure().stderr;
     assert!(message.contains("is being deleted"), "{message}");
     let _ = scene.crustlet.cli(&["delete", "pod", "late"]).success();

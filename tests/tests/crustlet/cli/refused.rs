@@ -49,8 +49,8 @@ fn refuses_a_root_directory_of_an_agent_or_a_kubelet() {
     assert!(kubelets.join("pods/uid/volumes").exists());
 
     // The first agent's socket is refused as well.
-    let own = format!("--root-dir={}", scene.node.dir().join("own").display());
-    let run = start_second_agent(&scene, &[&own, metrics]);
+    let own_root = format!("--root-dir={}", scene.node.dir().join("own").display());
+    let run = start_second_agent(&scene, &[&own_root, metrics]);
     assert!(run.stderr.contains(utf8(scene.crustlet.socket())), "{run}");
     scene.run(&microvm("web"));
 }

@@ -55,10 +55,10 @@ fn long_names_and_control_characters_are_refused() {
 #[test]
 fn a_volume_for_another_node_is_refused() {
     let scene = Scene::new();
-    let here = scene.call_ok(NodeGetInfoRequest {}).accessible_topology;
-    let here = here.expect("a topology");
-    let mut there = here.clone();
-    for segment in there.segments.values_mut() {
+    let this_node = scene.call_ok(NodeGetInfoRequest {}).accessible_topology;
+    let this_node = this_node.expect("a topology");
+    let mut other_node = this_node.clone();
+    for segment in other_node.segments.values_mut() {
         "another".clone_into(segment);
     }
     let created = |name: &str, requisite: &[&Topology], preferred: &[&Topology]| {
@@ -70,11 +70,11 @@ fn a_volume_for_another_node_is_refused() {
         });
         scene.call(request)
     };
-    created("a", &[&here], &[&here]).expect("here");
-    created("b", &[&there, &here], &[&there]).expect("required here or there");
-    created("c", &[], &[&there]).expect("only preferred");
+    created("a", &[&this_node], &[&this_node]).expect("here");
+    created("b", &[&other_node, &this_node], &[&other_node]).expect("required here or there");
+    created("c", &[], &[&other_node]).expect("only preferred");
     expect_error_in(
-        created("d", &[&there], &[]),
+        created("d", &[&other_node], &[]),
         Code::ResourceExhausted,
         "elsewhere",
     );
