@@ -4,7 +4,7 @@
 //! (and those of crun's `update`). The subcommand is found by parsing the flags before it like the delegate does. A
 //! search for the word `create` would also find a container of that name (`state create`).
 //!
-//! A wrong parse would start a container without its volumes, and nobody would notice. The flag tables are
+//! A wrong parse would start a container without its volumes, and no error would be reported. The flag tables are
 //! therefore a union over the delegate's versions, and a command line that two versions parse differently is
 //! refused. A command line that every version rejects is passed through, so that the caller sees the delegate's own
 //! error.

@@ -190,7 +190,7 @@ pub(super) fn refuse_below(
     Err(refusal(&found.volume, path.as_path(), why))
 }
 
-/// Finds the volume whose directory, or a directory below it, the source leads to by another path.
+/// Finds a volume if the source leads by another path to the volume's directory or to a directory below it.
 fn find_directory(
     source: &IdentifiedSource<'_>,
     targets: &NonCsiTargets,

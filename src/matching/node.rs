@@ -131,7 +131,7 @@ pub(crate) struct NonCsiTargets {
 struct Directories {
     /// Indexes of target paths by [`FileIdentity::file`]. Two target paths may lead to one directory.
     files: BTreeMap<(DeviceNumber, u64), Vec<usize>>,
-    /// The mounts by which the directories are reached, for each file system's `st_dev`.
+    /// The mounts that lead to the directories, for each file system's `st_dev`.
     mounts: BTreeMap<DeviceNumber, BTreeSet<MountId>>,
     has_missing: bool,
     has_unknown: bool,

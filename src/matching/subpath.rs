@@ -29,8 +29,8 @@ pub(crate) enum SubpathRefusal {
     )]
     Deleted(FsLocation),
     #[error(
-        "has the name of a bind mount of the volume's subPath, but leads to {} on device {}, which isn't in the volume's \
-         directory {}; hint: recreate the pod, so that kubelet mounts the subPath again",
+        "has the name of a bind mount of the volume's subPath, but leads to {} on device {}, which isn't in the \
+         volume's directory {}; hint: recreate the pod, so that kubelet mounts the subPath again",
         .0.path.display(), .0.device, .1
     )]
     OutsideDirectory(FsLocation, TargetPath),

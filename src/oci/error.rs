@@ -49,7 +49,8 @@ pub(crate) enum DocumentError {
     },
     /// A string contains a NUL character.
     #[error(
-        "config.json: {json_path} has a NUL character, and {} ignore the rest of the string; hint: remove the character",
+        "config.json: {json_path} has a NUL character, and {} ignore the rest of the string; hint: remove the \
+         character",
         ParserFamily::C
     )]
     Nul {
@@ -58,8 +59,8 @@ pub(crate) enum DocumentError {
     },
     /// A key is equal to a known one for some parsers only, such as `Mounts` for Go.
     #[error(
-        "config.json: {json_path} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell it \
-         \"{known}\""
+        "config.json: {json_path} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell \
+         it \"{known}\""
     )]
     Spelling {
         /// The JSON path of the object.
@@ -71,8 +72,8 @@ pub(crate) enum DocumentError {
     },
     /// A key occurs twice, each time with an object. Parsers use the first, the last, or merge them.
     #[error(
-        "config.json: {json_path} has the key \"{key}\" twice, each with an object, and OCI runtimes read that differently; \
-         hint: merge the two objects"
+        "config.json: {json_path} has the key \"{key}\" twice, each with an object, and OCI runtimes read that \
+         differently; hint: merge the two objects"
     )]
     Duplicate {
         /// The JSON path of the object that has the keys.

@@ -23,7 +23,7 @@ pub(crate) struct ConfigReading<'a, 'd> {
     pub(crate) document: &'a Document<'d>,
     /// The bundle's directory.
     pub(crate) bundle: &'a Path,
-    /// The JSON rules by which the delegate reads the config.
+    /// The family of JSON parsers that the delegate belongs to.
     pub(crate) delegate: ParserFamily,
 }
 

@@ -51,7 +51,7 @@ pub(crate) trait PlanLookup: NodeLookup {
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
     /// Returns whether an SELinux policy is enforced.
     fn enforces_selinux(&self) -> bool;
-    /// Returns the record of a sandbox; `None` if there is none.
+    /// Returns the record of a sandbox; `None` if the sandbox has no record.
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;
 }
 

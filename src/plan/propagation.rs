@@ -54,8 +54,8 @@ pub(super) fn check(
 /// The propagation of a config's mounts, by their index. Each mount is visited once, however deep the mounts are
 /// stacked.
 struct PropagationTree {
-    /// The mount that each mount is made on: the deepest of the earlier ones, and the last of several with the same
-    /// destination. `None` for the root file system, whose mount the delegate makes private.
+    /// The mount on which each mount is made: the deepest earlier mount, or the last one of several at the same
+    /// destination. `None` for the root file system: the delegate makes its mount private.
     holders: Vec<Option<usize>>,
     /// The mount through which each mount is shared with the host: the mount itself or one that it is made on. `None`
     /// if it isn't shared.

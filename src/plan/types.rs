@@ -219,7 +219,7 @@ impl MountedIn {
         uid.unwrap_or_else(|| id.to_owned())
     }
 
-    /// Returns the id of the sandbox of container `id`; `id` itself if there is none.
+    /// Returns the id of the sandbox of container `id`, or `id` itself if the container has no sandbox.
     pub(crate) fn sandbox<'a>(&'a self, id: &'a str) -> &'a str {
         match self {
             Self::Sandbox(record) => &record.id,

@@ -77,7 +77,7 @@ pub(crate) fn container(
     Ok(rewrite)
 }
 
-/// Returns the volumes whose raw device the container is to get. The device is read-only if all the container's mounts
+/// Returns the volumes that the container also gets as raw devices. A device is read-only if all the container's mounts
 /// of the volume are.
 fn requested_devices(
     plan: &ContainerPlan,

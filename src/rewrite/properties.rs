@@ -22,7 +22,7 @@ use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwn
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RewriteKind {
     Sandbox,
-    /// Of the mounts whose source is an absolute path, every `every`th mount shows a volume.
+    /// One of `every` mounts with an absolute path as source shows a volume.
     Container {
         mount_mode: MountMode,
         every: usize,

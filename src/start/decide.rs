@@ -59,7 +59,7 @@ pub(crate) struct ConfigScan<'a, 'd> {
 }
 
 impl<'a> CreateCall<'a> {
-    /// Reads the config; `None` if there is none.
+    /// Reads the config. Returns `None` if the file doesn't exist.
     pub(crate) fn read_config(&self) -> Result<Option<ForeignFile>> {
         Ok(ForeignFile::read(&self.config_path())?)
     }
