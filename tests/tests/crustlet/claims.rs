@@ -286,8 +286,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// Its records are damaged, so the agent does not know that it is on the node, and its directory contains an unknown
-    /// file, which the agent does not remove.
+    /// Its records are damaged, so the agent does not know that it is on the node, and its directory contains an
+    /// unknown file, which the agent does not remove.
     fn a_volume_is_not_deleted_while_the_node_may_hold_it(delegate: Delegate) {
         let scene = Scene::new(delegate);
         scene.apply("now", &[&StorageClass::new(IMMEDIATE).immediate()]);

@@ -59,7 +59,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// KEP-2857, "`DeferFSMount` field in Pod Spec": it never returns to false, and does not change once the pod has started.
+    /// KEP-2857, "`DeferFSMount` field in Pod Spec": it never returns to false, and does not change once the pod has
+    /// started.
     fn the_field_of_a_running_pod_does_not_change(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));

@@ -24,7 +24,8 @@ fn set_type(request: &mut RuntimeStageVolumeRequest, number: i32) {
     request.volume_type = Some(VolumeType { r#type: number });
 }
 
-/// Invalid fields that the daemon itself checks. The message starts with the field's name, which is also in the details.
+/// Invalid fields that the daemon itself checks. The message starts with the field's name, which is also in the
+/// details.
 const FIELDS: [(Change, &str, &str); 16] = [
     (
         |it| it.volume_type = None,

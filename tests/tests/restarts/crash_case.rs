@@ -91,8 +91,8 @@ impl CrashCase {
         matches!(self.call, HeldCall::Runtime(_))
     }
 
-    /// Returns how often the container has to have started in the end: once, unless it was stopped and its pod is wanted
-    /// again.
+    /// Returns how often the container has to have started in the end: once, unless it was stopped and its pod is
+    /// wanted again.
     fn expected_starts(&self) -> usize {
         let is_stopped = self.call.is_teardown()
             && (self.call, self.moment) != (HeldCall::Runtime("StopContainer"), Moment::Before);

@@ -1,5 +1,5 @@
-//! Manifests and a container runtime that become available late. No volume is unpublished before the whole desired state
-//! is known (KEP-3756, "Proposed `VolumeManager` startup", 4).
+//! Manifests and a container runtime that become available late. No volume is unpublished before the whole desired
+//! state is known (KEP-3756, "Proposed `VolumeManager` startup", 4).
 
 use std::fs;
 use std::path::PathBuf;

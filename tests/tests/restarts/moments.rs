@@ -1,5 +1,5 @@
-//! crustlet is killed at each call that changes a volume or a pod: before the call arrives, and after it was carried out
-//! but before the answer arrives.
+//! crustlet is killed at each call that changes a volume or a pod: before the call arrives, and after it was carried
+//! out but before the answer arrives.
 //!
 //! `make torture` runs all combinations. Otherwise each moment is tested once, with another delegate, fate and kind of
 //! volume every day.

@@ -8,8 +8,8 @@ use crate::scene::{Counters, Mounting, Scene, pod_with};
 const OLD: &str = "--feature-gates=NewVolumeManagerReconstruction=false";
 
 on_each_delegate! {
-    /// The old order does not reconstruct wanted volumes. They are unknown until they are mounted again, and here the driver
-    /// does not run until the pod is gone. kubelet has a workaround:
+    /// The old order does not reconstruct wanted volumes. They are unknown until they are mounted again, and here the
+    /// driver does not run until the pod is gone. kubelet has a workaround:
     /// <https://github.com/kubernetes/kubernetes/pull/110670>.
     fn the_old_order_leaves_a_volume_behind_when_its_pod_goes(delegate: Delegate) {
         let scene = Scene::new(delegate);

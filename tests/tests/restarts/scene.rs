@@ -125,8 +125,8 @@ impl Scene {
         self.runtime.clear_requests();
     }
 
-    /// Waits until crustlet has listed the runtime's sandboxes once more and has received the answer, which it does before it
-    /// lists them again. By then it has started whatever it does about them.
+    /// Waits until crustlet has listed the runtime's sandboxes once more and has received the answer, which it does
+    /// before it lists them again. By then it has started whatever it does about them.
     #[track_caller]
     pub(crate) fn wait_for_relist(&self) {
         let before = self.runtime.count("ListPodSandbox");
@@ -268,7 +268,8 @@ impl Scene {
     }
 }
 
-/// A pod with the volume of a claim at `/data`. Its container writes a line there whenever it starts, and ends on SIGTERM.
+/// A pod with the volume of a claim at `/data`. Its container writes a line there whenever it starts, and ends on
+/// SIGTERM.
 pub(crate) fn pod_with(name: &str, storage: &Storage, mounting: Mounting) -> Pod {
     let claim = &storage.claim;
     let pod = Pod::new(name).script(&format!(

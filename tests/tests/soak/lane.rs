@@ -56,7 +56,8 @@ impl<'a> Lane<'a> {
         PodLife::new(self, &uid, &targets).live();
         for target in &targets {
             self.unstage(target);
-            // kubelet removes the directory after the unpublish. It must be empty: nothing was written to the host's disk.
+            // kubelet removes the directory after the unpublish. It must be empty: nothing was written to the host's
+            // disk.
             fs::remove_dir(target).expect("an empty target");
         }
         let pod = self

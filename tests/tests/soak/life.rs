@@ -106,7 +106,8 @@ impl<'l, 'g> PodLife<'l, 'g> {
         bundle.script(&script).write()
     }
 
-    /// Creates and starts a container. The creating program may be killed, and a failed create is repeated as kubelet does.
+    /// Creates and starts a container. The creating program may be killed, and a failed create is repeated as kubelet
+    /// does.
     fn create(&mut self, index: usize, bundle: &Bundle) -> Container {
         let container = self.lane.soak_node.node.container(bundle);
         let mut exists = index == self.victim && self.create_with_kill(&container);
@@ -127,8 +128,8 @@ impl<'l, 'g> PodLife<'l, 'g> {
         container
     }
 
-    /// Kills the creating program, if that is this pod's kill. Reports whether the container was created anyway, because the
-    /// kill came too late or did not happen.
+    /// Kills the creating program, if that is this pod's kill. Reports whether the container was created anyway,
+    /// because the kill came too late or did not happen.
     fn create_with_kill(&mut self, container: &Container) -> bool {
         let random = &mut self.lane.random;
         let (success, killed) = match self.kill {
@@ -219,7 +220,8 @@ impl<'l, 'g> PodLife<'l, 'g> {
     }
 }
 
-/// Kills a program during a create. Returns whether the container was created anyway, and whether the program was killed.
+/// Kills a program during a create. Returns whether the container was created anyway, and whether the program was
+/// killed.
 fn kill_create_at_step(container: &Container, program: &str, nth: usize) -> (bool, bool) {
     let end = kill_at_step(container, &container.create_command(), program, nth);
     (end.success, end.killed)

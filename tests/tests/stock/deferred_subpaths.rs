@@ -22,7 +22,8 @@ fn mount_at(source: &Path, at: &Path, fstype: &str, options: &str) {
     .expect("a mount");
 }
 
-/// Asserts that a container sees the volume at its subPath and can write to it, and that nothing is created on the host.
+/// Asserts that a container sees the volume at its subPath and can write to it, and that nothing is created on the
+/// host.
 #[track_caller]
 fn assert_shows_the_volume(pod: &Pod, path: &str) {
     let watcher = MountWatcher::start(pod.volume.device.path());

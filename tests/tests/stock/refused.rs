@@ -1,4 +1,5 @@
-//! A bind that should be one of a staged volume, and is not, is refused, because the pod would write to the node's disk.
+//! A bind that should be one of a staged volume, and is not, is refused, because the pod would write to the node's
+//! disk.
 
 use std::fs;
 use std::path::Path;

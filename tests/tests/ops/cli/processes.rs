@@ -78,8 +78,8 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
     scene.stats().expect("the volume is available again");
 }
 
-/// A frozen file system (fsfreeze(8)) that the daemon sees. Writers to it sleep uninterruptibly. Dropping the value thaws
-/// and unmounts it.
+/// A frozen file system (fsfreeze(8)) that the daemon sees. Writers to it sleep uninterruptibly. Dropping the value
+/// thaws and unmounts it.
 struct Frozen(PathBuf);
 
 impl Frozen {

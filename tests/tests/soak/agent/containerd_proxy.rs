@@ -11,8 +11,8 @@ const ORPHANED_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A socket in front of containerd's that hides the end of clients. When a call is cancelled because its client was
 /// killed, containerd 1.6 can lose track of its state: a shim without a container, or a task whose container it reports
-/// as exited and can neither stop nor remove ("cannot delete running task"). No client can repair that, only a restart of
-/// containerd.
+/// as exited and can neither stop nor remove ("cannot delete running task"). No client can repair that, only a restart
+/// of containerd.
 pub(super) struct ContainerdProxy {
     socket: PathBuf,
 }

@@ -15,8 +15,8 @@ use super::node::{AgentNode, TIMEOUT};
 use crate::leftovers::collect_paths_below;
 
 impl AgentNode {
-    /// Lets two pairs of pods run undisturbed, except that the agent is restarted when the first pod of each pair runs, and
-    /// checks the counters.
+    /// Lets two pairs of pods run undisturbed, except that the agent is restarted when the first pod of each pair runs,
+    /// and checks the counters.
     ///
     /// # Panics
     ///

@@ -11,8 +11,8 @@ use runcrust_tests::random::Random;
 
 use super::node::AgentNode;
 
-/// The longest time from one kill to the next, in milliseconds. It is doubled after each [`KILLS_WITHOUT_PROGRESS`] kills
-/// in which no pod made progress. On a slow machine the pods would otherwise make none at all.
+/// The longest time from one kill to the next, in milliseconds. It is doubled after each [`KILLS_WITHOUT_PROGRESS`]
+/// kills in which no pod made progress. On a slow machine the pods would otherwise make none at all.
 const LONGEST_PAUSE: usize = 1_000;
 
 const KILLS_WITHOUT_PROGRESS: usize = 4;
