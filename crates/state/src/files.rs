@@ -44,7 +44,7 @@ const BENEATH: ResolveFlags = NO_LINKS.union(ResolveFlags::BENEATH);
 #[derive(Debug)]
 pub struct Directory {
     fd: OwnedFd,
-    /// The path that the directory was opened by, for messages and [`Self::is_current`].
+    /// The path at which the directory was opened, for messages and [`Self::is_current`].
     path: PathBuf,
     identity: DirectoryIdentity,
 }
@@ -165,7 +165,7 @@ impl Directory {
         Ok(self.entries()?.next().transpose()?.is_some())
     }
 
-    /// Returns the path that the directory was opened by.
+    /// Returns the path that was passed to [`Self::open`].
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path

@@ -17,8 +17,8 @@ use crust_blockfs::bounded;
 use staged::TemporaryFile;
 pub use staged::{StagedChange, remove_leftovers, stage_new_file, write_file};
 
-/// The size limit in bytes of a file that is read. It is several times the size that a config can have after its way
-/// through CRI, whose messages have at most 16 MiB.
+/// The size limit in bytes of a file that is read. It is several times the size of the largest config that a CRI
+/// client can cause: CRI messages have at most 16 MiB.
 pub const MAX_FOREIGN_SIZE: u64 = 128 * 1024 * 1024;
 
 /// The error of reading or replacing a file of another program.
@@ -142,7 +142,7 @@ impl ForeignFile {
         self.stage(bytes)?.commit()
     }
 
-    /// Prepares [`Self::replace`] up to its last step, [`StagedChange::commit`].
+    /// Prepares what [`Self::replace`] does. [`StagedChange::commit`] replaces the file.
     pub fn stage(&self, bytes: &[u8]) -> Result<StagedChange<'_>, ForeignFileError> {
         let temp = TemporaryFile::create(&self.dir, &self.name, &self.path)?;
         temp.write(bytes)?;
@@ -160,7 +160,8 @@ impl ForeignFile {
         Ok(StagedChange::replacement(temp, self))
     }
 
-    /// Prepares the removal of the file up to its last step. Fails if its directory can't be written.
+    /// Prepares the removal of the file. [`StagedChange::commit`] removes it. Fails if the file's directory isn't
+    /// writable.
     pub fn stage_removal(&self) -> Result<StagedChange<'_>, ForeignFileError> {
         let temp = TemporaryFile::create(&self.dir, &self.name, &self.path)?;
         Ok(StagedChange::removal(temp, self))

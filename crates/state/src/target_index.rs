@@ -26,7 +26,7 @@ pub struct TargetIndex {
     /// ever removed: a number without target paths only costs time. A file system that was mounted later is missing, so
     /// readers also look up the file systems of `non_csi_paths`.
     file_systems: Vec<DeviceNumber>,
-    /// Target paths that don't have the form of a CSI volume's, as given and with symbolic links resolved.
+    /// Target paths that don't have the form of a CSI volume's path, as given and with symbolic links resolved.
     #[serde(rename = "elsewhere")]
     non_csi_paths: Vec<PathBuf>,
 }
@@ -56,7 +56,7 @@ impl TargetIndex {
         self.file_systems.contains(&device)
     }
 
-    /// Returns the target paths that don't have the form of a CSI volume's. Some may have been unstaged since.
+    /// Returns the target paths that don't have the form of a CSI volume's path. Some may have been unstaged since.
     pub fn non_csi_paths(&self) -> impl Iterator<Item = TargetPath> {
         let paths = self.non_csi_paths.iter();
         paths.filter_map(|path| TargetPath::new(path).ok())
@@ -104,7 +104,7 @@ impl TargetIndex {
     }
 }
 
-/// Returns the spellings of a target path that don't have the form of a CSI volume's.
+/// Returns the spellings of a target path that don't have the form of a CSI volume's path.
 fn non_csi_spellings(target: &TargetLookup<'_>) -> Vec<TargetPath> {
     let mut paths = target.spellings();
     paths.retain(|path| path.csi_volume().is_none());

@@ -20,8 +20,9 @@ struct DirectoryState<'a> {
     in_memory: Option<bool>,
 }
 
-/// Checks that a directory of records belongs to root alone, can be written, and doesn't survive a reboot, as its
-/// records don't apply to the next boot. A directory that doesn't exist yet passes.
+/// Checks that a directory of records belongs to root alone, can be written, and is on a file system that a reboot
+/// empties, because records are only valid in the boot in which they were written. A directory that doesn't exist yet
+/// passes.
 #[must_use]
 pub fn directory(check: &'static str, path: &Path) -> Finding {
     match inspect(path) {

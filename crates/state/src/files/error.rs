@@ -46,8 +46,8 @@ impl FileError {
         matches!(self, Self::Call { source, .. } if matches!(source.kind(), StorageFull | QuotaExceeded))
     }
 
-    /// Returns whether the call failed for lack of a resource, or because of a disk or a signal. The file may be valid,
-    /// and a retry may succeed.
+    /// Returns whether the call failed because a resource was exhausted, because of an I/O error, or because of a
+    /// signal. The file may be valid, and a retry may succeed.
     #[must_use]
     pub fn is_temporary(&self) -> bool {
         let Self::Call { source, .. } = self else {

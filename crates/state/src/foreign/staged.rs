@@ -82,8 +82,8 @@ pub fn write_file(path: &Path, bytes: &[u8], mode: u32) -> Result<(), ForeignFil
     StagedChange { temp, action }.commit_synced()
 }
 
-/// Prepares a new file up to its last step, which fails if the file exists by then. Fails if the directory doesn't
-/// exist.
+/// Prepares a new file. [`StagedChange::commit`] creates it, and fails if the file exists by then. Fails if the
+/// directory doesn't exist.
 pub fn stage_new_file(
     path: &Path,
     bytes: &[u8],
