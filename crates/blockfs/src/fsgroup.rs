@@ -184,7 +184,8 @@ fn run(
     if walk.is_read_only() {
         return Ok(UntimedOutcome::ReadOnly);
     }
-    // The root is changed last. If it needs a change, other entries need one too, and the tables can't show otherwise.
+    // The inode tables are only read if the root needs no change. The root is changed last, so if it needs a change,
+    // other entries need one too, and the walk is required anyway.
     let device = request
         .device
         .filter(|_| change::needed(&attributes, group).is_none());

@@ -45,7 +45,7 @@ enum Usage {
     Unused,
     /// The volume has users, or may have some.
     InUse {
-        /// The device that they have mounted, if it is known.
+        /// The device that the users have mounted, if it is known.
         device: Option<DeviceNumber>,
     },
 }

@@ -164,7 +164,7 @@ pub(super) enum Cause {
         differences: Vec<String>,
     },
     #[error(
-        "it isn't mounted: no live sandbox or container has it; hint: retry once a pod or container that uses it runs"
+        "it isn't mounted: no live sandbox or container uses it; hint: retry once a pod or container that uses it runs"
     )]
     NotInUse,
     #[error(

@@ -48,7 +48,7 @@ impl MountNamespace {
         Ok(Self { pidfd, pid })
     }
 
-    /// Returns the pid that the namespace was opened by.
+    /// Returns the pid that was passed to [`Self::of_process`].
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid

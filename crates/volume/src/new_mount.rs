@@ -88,8 +88,8 @@ pub(super) fn mount(
     Ok(mount)
 }
 
-/// Returns true if the kernel made a file system read-only that was mounted read-write and isn't read-only by nature. A
-/// read-only subvolume doesn't make its btrfs read-only.
+/// Returns true if the kernel made the file system read-only although it was mounted read-write. Returns false for file
+/// systems that are always read-only. A read-only subvolume doesn't make its btrfs read-only.
 fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
     let flags = rustix::fs::fstatvfs(mount).map(|stat| stat.f_flag);
     flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))

@@ -17,9 +17,9 @@ pub enum VolumeState {
     Staged,
     /// The volume has a live user.
     InUse,
-    /// It is unknown whether the volume has users; with the reason.
+    /// It is unknown whether the volume has users. Contains the reason.
     Uncertain(String),
-    /// The entry can't be used; with the reason.
+    /// The volume's entry in the crust directory can't be used. Contains the reason.
     Broken(String),
 }
 

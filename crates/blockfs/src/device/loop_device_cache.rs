@@ -142,7 +142,8 @@ impl LoopDeviceCache {
         self.fresh_entries().forget_outdated(lists);
     }
 
-    /// Notes that a device has just responded, and is about to be put on an owner list.
+    /// Records that a device has just responded, and discards its cached status. The caller is about to add a volume to
+    /// the device's owner list, and a status must be newer than that.
     pub fn note_alive(&self, device: DeviceNumber) {
         self.fresh_entries().note_alive(device);
     }

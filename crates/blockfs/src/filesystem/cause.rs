@@ -82,8 +82,8 @@ pub enum MountErrorCause {
         /// The option `subvol` or `subvolid`, with its value.
         option: String,
     },
-    /// EEXIST of btrfs before Linux 6.7. The kernel remembers the devices that it has seen.
-    #[error("the kernel remembers another device with the same file-system id")]
+    /// EEXIST of btrfs before Linux 6.7. The kernel keeps a list of the devices that it has scanned.
+    #[error("the kernel still lists another device with the same file-system id")]
     StaleBtrfsDevice,
     /// EBUSY, and the kernel's log has no other reason.
     #[error("another user holds the device exclusively")]

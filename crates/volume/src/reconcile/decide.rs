@@ -18,7 +18,7 @@ use super::target_directory::TargetState;
 pub(super) enum PodState {
     Alive,
     Gone,
-    /// It can't be determined; with the reason.
+    /// It is unknown whether the pod has a live sandbox. Contains the reason.
     Unknown(String),
 }
 
@@ -27,7 +27,7 @@ pub(super) enum PodState {
 pub(super) enum DeviceState {
     /// The devices have no users, or only recorded users of other volumes.
     Free,
-    /// A device may be in use for the volume; with the holder, or the reason why that is unknown.
+    /// A device may be in use for the volume. Contains the user of the device, or the reason why it is unknown.
     Held(String),
 }
 

@@ -116,9 +116,9 @@ impl fmt::Display for StateItem {
 /// The decision about an item that isn't certain to be in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum RemovalDecision {
-    /// The item is stale; with the reason.
+    /// The item is stale. Contains the reason.
     Remove(String),
-    /// The item may be in use; with the reason why that is unknown.
+    /// It is unknown whether the item is in use. Contains the reason.
     Leave(String),
 }
 

@@ -17,11 +17,11 @@ use crust_state::{Config, TargetPath};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TargetState {
     Present,
-    /// It doesn't exist, but every directory of its path that existed before still does.
+    /// The directory doesn't exist, but every directory of its path that existed before still does.
     NotYetCreated,
-    /// It, or a directory above it, existed before and is gone.
+    /// The directory, or one above it, existed before and is gone.
     Gone,
-    /// It can't be determined; with the reason.
+    /// The state is unknown. Contains the reason.
     Unknown(String),
 }
 

@@ -309,7 +309,7 @@ fn a_volume_without_its_target_is_removed_if_unused() {
             },
             &["-a", "-record", "?all"],
         ),
-        // The next pass decides, once the pod has ended.
+        // Nothing is reported while the pod is alive. A later run decides, after the pod has ended.
         (
             ObservedVolume {
                 target: TargetState::Unknown("EIO".into()),
