@@ -156,7 +156,7 @@ impl Explanation {
         let lossy = Document::parse_lossy(&text)?;
         let Some(scan) = call.scan(&lossy)? else {
             self.role = Some(role_of(&lossy));
-            // No mount shows a volume. Mounts that can't be parsed are left to the delegate.
+            // No mount's source leads to a volume. Mounts that can't be parsed are left to the delegate.
             let mounts = lossy.mounts().unwrap_or_default();
             self.mounts = explain_mounts(call, &mounts, |_| Ok(None));
             self.plan = Some(Plan::PassThrough);

@@ -96,7 +96,7 @@ pub(crate) struct UpdateCommand {
     pub(crate) after_flags: usize,
 }
 
-/// A subcommand of runcrust's own. No delegate has one of this name.
+/// A subcommand of runcrust itself. No delegate has a subcommand with one of these names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OwnSubcommand {
     /// `crust …`, the CLI for volumes.
@@ -126,7 +126,7 @@ impl OwnSubcommand {
 pub(crate) enum Command {
     /// Creates a container: its bundle must be inspected.
     Create(CreateCommand),
-    /// A subcommand of runcrust's own, and its index in argv.
+    /// A subcommand of runcrust itself, and its index in argv.
     Own(OwnSubcommand, usize),
     /// Changes a container's resources.
     Update(UpdateCommand),

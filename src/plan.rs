@@ -111,8 +111,8 @@ pub(crate) fn plan(
     }))
 }
 
-/// Returns the error for a volume of a pod whose sandbox has no record. A sandbox's create looks for volumes only below
-/// `kubelet_dirs`, so the error says if the volume is elsewhere.
+/// Returns the error for a volume of a pod whose sandbox has no record. The create of a sandbox looks for volumes only
+/// below `kubelet_dirs`. If the volume is below another kubelet directory, the error names that directory.
 fn no_sandbox_record(mount: &PlannedMount, sandbox: String, config: &Config) -> PlanError {
     let spellings = [Some(&mount.found.volume), mount.found.resolved.as_ref()];
     let roots = spellings.into_iter().flatten();

@@ -1,5 +1,6 @@
-//! Lookups on the node that matching needs, and the node's target paths that don't have the form of a CSI volume's.
-//! The parents of a source don't lead to those, so their directories are looked up, at most once for each create.
+//! Lookups on the node that matching needs, and the node's target paths that don't have the form of a CSI volume's
+//! path. The parents of a source don't lead to such a target path. The directories of these target paths are therefore
+//! looked up, at most once for each create.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,8 +40,8 @@ pub(crate) trait NodeLookup {
     fn paths_to(&self, _location: &FsLocation) -> Vec<TargetPath> {
         Vec::new()
     }
-    /// Returns the target paths that don't have the form of a CSI volume's; `None` if a source can lead to a volume
-    /// only by its path. The methods below are called only if this returns some.
+    /// Returns the target paths that don't have the form of a CSI volume's path; `None` if a source can lead to a
+    /// volume only by its path. The methods below are called only if this returns `Some`.
     fn non_csi_targets(&self) -> Option<&NonCsiTargets> {
         None
     }
@@ -116,7 +117,7 @@ pub(crate) enum StagedListError {
     Lookup(LookupError),
 }
 
-/// The node's target paths that don't have the form of a CSI volume's. Some may no longer be staged.
+/// The node's target paths that don't have the form of a CSI volume's path. Some may no longer be staged.
 #[derive(Debug)]
 pub(crate) struct NonCsiTargets {
     /// The paths, sorted; `None` if the node has no index, so that any path may be a target path.
@@ -151,7 +152,7 @@ impl NonCsiTargets {
         }
     }
 
-    /// Returns whether the index has no target path without the form of a CSI volume's. False if there is no index.
+    /// Returns whether all target paths in the index have the form of a CSI volume's path. False if there is no index.
     pub(crate) fn is_empty(&self) -> bool {
         self.paths.as_ref().is_some_and(Vec::is_empty)
     }

@@ -18,7 +18,7 @@ pub(super) struct TargetLookups<'a> {
     /// The index. `None` if it is missing or unreadable: every file system may contain target paths then.
     index: OnceCell<Option<TargetIndex>>,
     usual_mounts: OnceCell<UsualMounts>,
-    /// Target paths that don't have the form of a CSI volume's.
+    /// Target paths that don't have the form of a CSI volume's path.
     non_csi: OnceCell<NonCsiTargets>,
 }
 
@@ -52,7 +52,7 @@ impl<'a> TargetLookups<'a> {
         self.index.get_or_init(read).as_ref()
     }
 
-    /// Returns the target paths that don't have the form of a CSI volume's; `None` if nothing was ever indexed.
+    /// Returns the target paths that don't have the form of a CSI volume's path; `None` if nothing was ever indexed.
     pub(super) fn non_csi(&self) -> Option<&NonCsiTargets> {
         let index = self.index();
         let is_needed = index.is_none_or(|index| !index.is_empty());

@@ -129,7 +129,8 @@ fn text(object: &Object, key: &str) -> Option<Option<String>> {
     }
 }
 
-/// Returns the object at a path of keys; `Some(None)` if one of them is missing.
+/// Returns the object at a path of keys. `Some(None)` means that one of the keys is missing, and `None` that a value on
+/// the path isn't an object.
 fn object<'v>(value: &'v Value, keys: &[&str]) -> Option<Option<&'v Object>> {
     let mut object = value.as_object()?;
     for key in keys {

@@ -133,8 +133,8 @@ impl Host {
         Some((position, location))
     }
 
-    /// Returns whether all target paths are on the root directory's mount or have the form of a CSI volume's. Only then
-    /// does the node ask for the mount of a source.
+    /// Returns whether each target path is on the root directory's mount or has the form of a CSI volume's path. Only
+    /// then does the node look up the mount of a source.
     fn are_all_on_root(&self) -> bool {
         let targets = self.non_csi_targets();
         targets.is_some_and(|it| it.is_empty() || it.are_on(MountId::Unique(0), self))

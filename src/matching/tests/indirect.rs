@@ -60,7 +60,7 @@ fn a_bind_of_a_volume_matches_wherever_an_engine_made_it() {
 #[test]
 fn a_directory_of_no_volume_does_not_match() {
     for (mounts, source) in [
-        // A bind of a directory above the volumes, as node agents have it.
+        // A bind of a directory above the volumes. Node agents have such binds.
         (&["8:1 /k /b"][..], "/b"),
         (&["8:1 /k/pods/u/volumes /b"], "/b"),
         (&["8:1 / /b"], "/b"),
