@@ -62,7 +62,10 @@ pub(crate) enum MountsError {
     #[error(transparent)]
     Loop(#[from] LoopError),
     /// Something other than the volume is mounted at the path.
-    #[error("{}: {mounted} is mounted there, which is not this volume; hint: unmount it", path.display())]
+    #[error(
+        "{}: {mounted} is mounted there and doesn't belong to this volume; hint: run `umount {}`",
+        path.display(), path.display()
+    )]
     Occupied {
         path: PathBuf,
         /// File system and source of the mount.

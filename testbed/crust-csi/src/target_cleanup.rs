@@ -42,7 +42,10 @@ pub(crate) enum CleanupError {
     )]
     NoQuarantine(PathBuf),
     /// Something is mounted below the path.
-    #[error("{}: {mounted} is mounted there, which is not this volume; hint: unmount it", path.display())]
+    #[error(
+        "{}: {mounted} is mounted there and doesn't belong to this volume; hint: run `umount {}`",
+        path.display(), path.display()
+    )]
     MountBelow {
         /// The mount point.
         path: PathBuf,

@@ -56,7 +56,7 @@ impl RuntimeError {
 }
 
 impl RuntimeStorage {
-    /// Creates the client of the interface at a socket. The socket needn't exist yet.
+    /// Creates a client for the runtime handler that listens on `socket`. The socket needn't exist yet.
     pub(crate) fn new(socket: &Path) -> Self {
         let socket = socket.to_owned();
         Self { socket }

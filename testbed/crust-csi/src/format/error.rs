@@ -59,7 +59,7 @@ pub(crate) enum FormatError {
     },
     /// The device has data without a known signature.
     #[error(
-        "device {device:?}: blkid finds no signature, but there is data from byte {at} on, so that it isn't formatted \
+        "device {device:?}: blkid finds no signature, but there is data from byte {at} on, so it isn't formatted \
          as {wanted}; hint: repair a damaged file system with fsck or restore it from a backup, request a block volume \
          as such, or create another volume if the data is not needed"
     )]
@@ -114,7 +114,7 @@ pub(crate) enum FormatError {
         least: u64,
     },
     /// The device is mounted, or open exclusively.
-    #[error("device {device:?}: is in use, so that it isn't formatted; hint: `lsblk {}` may show what uses it", device.display())]
+    #[error("device {device:?}: is in use, so it isn't formatted; hint: `lsblk {}` may show what uses it", device.display())]
     InUse { device: PathBuf },
     #[error(
         "device {device:?}: fsck found errors that it can't correct without confirmation: {said}; hint: run fsck by hand"

@@ -199,7 +199,7 @@ pub(crate) struct DeleteArgs {
         default_missing_value = "true"
     )]
     pub(super) wait: bool,
-    /// How long to wait, for example 30s or 2m. Without it, until the objects are gone
+    /// How long to wait, for example 30s or 2m. Without this flag, waits until the objects are gone
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
 }

@@ -78,7 +78,8 @@ pub(crate) async fn stage(
     }
 }
 
-/// Returns the volume capability for staging. Only the group to mount with depends on the pod (KEP-2317).
+/// Returns the volume capability for staging. It contains only one property of the pod, the group to mount with
+/// (KEP-2317), because several pods may share the staged volume.
 fn staged_capability(
     mount: &MountSpec,
     capabilities: &Capabilities,

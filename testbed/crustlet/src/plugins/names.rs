@@ -125,7 +125,8 @@ impl DriverNames {
                 given: given.socket().to_owned(),
             });
         }
-        // The first registration stays: the second driver is a mistake, or the successor of a driver that is ending.
+        // The first registration stays. The second driver is either misconfigured, or it replaces a driver that is
+        // terminating.
         if let Some((another, _)) = self.registered(name)
             && another != socket
         {
