@@ -202,10 +202,12 @@ impl Container {
         Run::of(&mut self.command(&["delete", "--force", &self.id]))
     }
 
-    /// Cleans up after the delegate was killed, as containerd's shim does. Processes that the delegate does not know
-    /// any more are killed with the cgroup, as kubelet does. runc leaves two things that would make a further create in
-    /// the same directory fail; containerd would use a new directory. They are the bind of runc's own program,
-    /// `runc.XXXXXX` in the container's directory, and a temporary pid file.
+    /// Cleans up after the delegate was killed, as containerd's shim does. Also kills all processes in the cgroup, as
+    /// kubelet does, because the delegate may no longer know them.
+    ///
+    /// runc leaves a bind mount of its own program, `runc.XXXXXX` in the container's directory, and a temporary pid
+    /// file. With either of them, another create with the same directories would fail. containerd is not affected,
+    /// because it uses new directories.
     pub fn clean_up_after_kill(&self) {
         for mount in host::mounts_below(&self.root.join(&self.id)) {
             let name = mount.file_name().unwrap_or_default();

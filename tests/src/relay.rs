@@ -83,7 +83,7 @@ pub(crate) struct Faults {
 struct State {
     /// `None` stands for all calls without a fault of their own.
     faults: BTreeMap<Option<&'static str>, Fault>,
-    /// The moments of all calls that are currently held.
+    /// The calls that are held now. Of each, only the moment at which it was stopped is known.
     held: Vec<Moment>,
 }
 

@@ -110,7 +110,8 @@ impl Writer<'_> {
         for last in (1..keys.len()).rev() {
             keys.swap(last, self.random.below(last + 1));
         }
-        // An unknown field comes between two adjacent ends, which could not be told apart otherwise.
+        // If the last key's value is an object or array, an unknown field is moved after it. Otherwise the ends of the
+        // value and of this object would be adjacent, and the two places could not be told apart.
         let nested = |key: Option<&String>| key.is_some_and(|key| !is_scalar(&object[key]));
         if keys.last().copied().is_some_and(nested)
             && let Some(unknown) = keys.iter().position(Option::is_none)

@@ -1,4 +1,4 @@
-//! `crust_ops` of the `DaemonSet`, with its `ConfigMap` mounted as kubelet does it.
+//! `crust_ops` of the `DaemonSet`, with its `ConfigMap` mounted in the way of kubelet.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;

@@ -8,7 +8,8 @@ use runcrust_tests::{POD, on_each_delegate};
 
 use super::*;
 
-/// Texts in the expected error, and a way to damage the entry. `INFO` and `ENTRY` stand for its paths.
+/// Texts that the expected error contains, and a function that damages the entry. The texts `INFO` and `ENTRY` stand
+/// for the paths of the entry's `mountInfo.json` and of its directory.
 type Case = (&'static [&'static str], fn(&Staged));
 
 fn set(staged: &Staged, field: &str, value: Value) {
@@ -34,7 +35,7 @@ const CASES: &[Case] = &[
     (&["\"vfat\"", "fstypes"], |it| {
         set(it, "fstype", json!("vfat"));
     }),
-    // An earlier version of it staged the options of its own bind mount.
+    // An earlier version of Kata's driver staged the options of its own bind mount.
     (&["bind"], |it| set(it, "options", json!(["bind", "rw"]))),
     (&["INFO", "`metadata.fsGroup`", "wheel"], |it| {
         set(it, "metadata", json!({"fsGroup": "wheel"}));

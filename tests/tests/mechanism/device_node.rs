@@ -20,8 +20,8 @@ fn device_path(node: &Node, target: &Path) -> String {
     format!("/dev/crust/{}", &digest[..12])
 }
 
-/// Returns `read`, `write` or both for what the container can do with the device. If the device has no node at `path`,
-/// one is made with mknod.
+/// Returns what the container can do with the device: `read`, `write`, `readwrite` or an empty string. If the device
+/// has no node at `path`, the container tries to create one with mknod.
 fn access(container: &Container, device: &LoopDevice, path: &str) -> String {
     let (major, minor) = device.number().split_once(':').unwrap();
     container.sh(&format!(

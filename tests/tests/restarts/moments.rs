@@ -1,8 +1,8 @@
 //! crustlet is killed at each call that changes a volume or a pod: before the call arrives, and after it was carried
 //! out but before the answer arrives.
 //!
-//! `make torture` runs all combinations. Otherwise each moment is tested once, with another delegate, fate and kind of
-//! volume every day.
+//! `make torture` runs all combinations. Otherwise each moment is tested once, with a delegate, a fate of the pod and a
+//! kind of volume that change every day.
 
 use std::time::Instant;
 

@@ -41,7 +41,7 @@ pub(crate) const KILLS: [Kill; 9] = [
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     by_kind: [usize; Kill::Pod as usize + 1],
-    /// Creates that were refused and repeated, as kubelet does.
+    /// Number of creates that were refused and then retried, as kubelet would retry them.
     pub(crate) refused: usize,
 }
 

@@ -14,7 +14,7 @@ use crate::kills::Tally;
 use crate::life::PodLife;
 use crate::node::SoakNode;
 
-/// How long an unstage is repeated, as kubelet does. Under load a killed process may take long to end.
+/// The timeout for retrying an unstage, which kubelet retries too. Under load, a killed process may take long to exit.
 const UNSTAGE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A volume, and the least number of lines that each app has written to it.

@@ -12,13 +12,13 @@ use crate::traced_calls::{Trace, TracedCalls};
 /// System calls of a start: the start-up of the C library and of Rust, reading the configuration, and finding the
 /// delegate and the program itself.
 const START: usize = 32;
-/// Further calls of a create: reading the config, and opening the crust directory.
+/// System calls of a create in addition to [`START`]: reading the config, and opening the crust directory.
 const CREATE: usize = 20;
 /// The number of mounts of a large pod.
 const MOUNTS: usize = 30;
 
-/// Further calls for a volume: two locks, the records, the device, the mount, the rewrite, and the slave mounts that
-/// show copies of the volume's mounts on the host.
+/// System calls for a volume in addition to [`CREATE`]: two locks, the records, the device, the mount, the rewrite, and
+/// the slave mounts that show copies of the volume's mounts on the host.
 const VOLUME: usize = 309;
 
 /// Instructions of a call that is passed through, and of a create with 30 mounts and 48 KB of environment.

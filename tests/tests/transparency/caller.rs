@@ -1,9 +1,9 @@
-//! A program that calls the runtimes of both twins.
+//! A program that calls the bare delegate and runcrust in the same way.
 
 use crate::twin::{Answer, Call};
 use crate::twins::Twins;
 
-/// A program that calls both runtimes, with the same global flags each time.
+/// A program that calls both [`Twins`], with the same global flags each time.
 pub(crate) struct Caller<'a> {
     pub(crate) twins: &'a Twins,
     pub(crate) globals: &'a str,

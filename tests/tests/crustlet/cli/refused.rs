@@ -160,7 +160,8 @@ fn manifests_are_known_before_the_first_call() {
 fn an_invalid_manifest_is_logged_once_and_others_apply() {
     let scene = scene();
     let (one, two) = (microvm("one"), microvm("two"));
-    // Once the agent knows all wanted pods, it ends others. Until then it would end none.
+    // The agent ends unwanted pods only after it has read all manifests successfully once. Therefore the first pod runs
+    // before the invalid manifests are written.
     scene.run(&one);
     let wrong = "apiVersion: v1\nkind: Pod\nmetadata: {name: wrong}\nspec:\n  containers: {}\n";
     scene.crustlet.write("a-wrong", wrong);

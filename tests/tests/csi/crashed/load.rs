@@ -31,7 +31,8 @@ struct Orchestrator<'s> {
 }
 
 impl Orchestrator<'_> {
-    /// Repeats a call until it succeeds. It may only fail because the driver ended or another call is running.
+    /// Repeats a call until it succeeds. Panics if it fails, except because the driver has ended or because another
+    /// call for the volume is in progress.
     fn until_done<C: CsiRequest>(&self, call: &C) {
         let mut last = None;
         let done = holds_within(WAIT_TIMEOUT, || {

@@ -179,7 +179,7 @@ fn growing_under_the_runtime() {
     });
 }
 
-/// A publish for a runtime that kubelet passes the mount to.
+/// Returns a `NodePublishVolume` request of KEP-2857's earlier draft, in which kubelet passes the mount to the runtime.
 fn draft_publish(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest {
     NodePublishVolumeRequest {
         runtime_supported_filesystems: vec!["ext4".to_owned()],
