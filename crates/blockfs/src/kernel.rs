@@ -1,4 +1,4 @@
-//! Properties of the running kernel: its version, for behaviour that can't be found out by trying a call, and whether
+//! Properties of the running kernel: its version, for behaviour that can't be detected by trying a call, and whether
 //! it enforces an SELinux policy.
 
 use std::path::Path;

@@ -63,8 +63,8 @@ pub struct OwnerListVersion {
 /// Returns those of `devices` that conflict with `own` ([`Aliases::conflicts_with`]).
 ///
 /// A device that is gone doesn't conflict. Neither does a loop device whose backing file doesn't respond or only
-/// returns errors: its file system hangs or has failed, while the file of `own` has just responded. It is an error if
-/// anything else about a device can't be found out.
+/// returns errors: its file system hangs or has failed, while the file of `own` has just responded. Any other
+/// failed lookup is an error.
 pub(super) fn conflicting(
     own: &Aliases,
     devices: Vec<DeviceNumber>,

@@ -161,9 +161,9 @@ fn file_type(directory: &Directory, name: &str) -> Result<Option<FileType>, File
 
 /// Decides whether a process still works on a temporary file.
 ///
-/// `lock` is the result of trying to lock the file. Its maker locks it right after creating it, so an unlocked file is
-/// either new or abandoned. The pid alone isn't enough: if no process has it, the maker may be in another pid
-/// namespace, and if one has it, it may be another process by now.
+/// `lock` is the result of trying to lock the file. The process that creates the file locks it right afterwards, so an
+/// unlocked file is either new or abandoned. The pid alone isn't enough. If no process has this pid, the creator may be
+/// in another pid namespace. If a process has this pid, it may be another one that got the same pid later.
 fn maker_state(pid: u32, lock: Result<(), &Errno>, is_running: bool, age: Duration) -> MakerState {
     match (lock, is_running) {
         (Err(&Errno::WOULDBLOCK), _) => MakerState::InProgress,

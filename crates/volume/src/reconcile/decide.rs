@@ -114,9 +114,9 @@ pub(super) struct ObservedVolume {
     pub(super) is_half: bool,
     /// Whether the entry is in Kata's layout. The CSI driver removes such an entry itself.
     pub(super) is_kata_layout: bool,
-    /// The recorded users with whether they are alive; `None` without a record.
+    /// The recorded users, each with whether it is alive; `None` without a record.
     pub(super) users: Option<Vec<(User, ProcessState)>>,
-    /// See [`find_stray_user`].
+    /// A user that may be alive and is only in another record: see [`find_stray_user`].
     pub(super) stray_user: Option<User>,
     /// Whether the volume has a record that differs from the authoritative one.
     pub(super) has_stray_record: bool,
