@@ -1,4 +1,4 @@
-//! The common part of the relays: a socket in front of another program's, and faults that refuse or hold calls.
+//! The common part of the relays: a socket in front of another program's socket, and faults that refuse or hold calls.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,7 +83,7 @@ pub(crate) struct Faults {
 struct State {
     /// `None` stands for all calls without a fault of their own.
     faults: BTreeMap<Option<&'static str>, Fault>,
-    /// The calls that are held now. Of each, only the moment at which it was stopped is known.
+    /// The calls that are held now. For each call, the moment at which it was stopped.
     held: Vec<Moment>,
 }
 
@@ -120,7 +120,7 @@ impl Faults {
         self.changed.send_replace(());
     }
 
-    /// Waits until a call is held, at this moment if one is given.
+    /// Waits until a call is held, at the given moment or, without one, at any.
     #[track_caller]
     pub(crate) fn wait_held(&self, moment: Option<Moment>) {
         wait_until("a call to be held up", WAIT_TIMEOUT, || {

@@ -14,7 +14,7 @@ use runcrust_tests::wait_until;
 
 use crate::scene::{Mounting, Scene, Storage, pod_with};
 
-/// The call that crustlet is killed at.
+/// The call at which crustlet is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum HeldCall {
     NodeStageVolume,
