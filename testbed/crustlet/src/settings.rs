@@ -30,8 +30,8 @@ pub(crate) struct Settings {
     /// Directory of the pods' volumes. It must be crustlet's own, and listed in runcrust's `kubelet_dirs`
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crustlet")]
     pub(crate) root_dir: PathBuf,
-    /// Directory of YAML manifests to watch; repeatable. `crustlet run` writes to the first one. Without it,
-    /// "manifests" in the root directory
+    /// Directory of YAML manifests to watch; repeatable. `crustlet run` writes to the first one [default: "manifests"
+    /// in the root directory]
     #[arg(long = "manifests", value_name = "DIR", value_parser = parse_absolute_path)]
     manifests: Vec<PathBuf>,
     /// Socket of the container runtime
@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     /// Policy that sets deferFSMount: rules of storage class, runtime class and post-mount steps
     #[arg(long, value_name = "FILE", value_parser = parse_absolute_path)]
     pub(crate) admission_policy: Option<PathBuf>,
-    /// Name of this node. Without it, the host name
+    /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
     /// Socket that the agent listens on for `crustlet get`, `crustlet run` and the other commands

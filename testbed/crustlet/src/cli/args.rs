@@ -61,7 +61,7 @@ pub(crate) struct GetArgs {
     pub(super) objects: Vec<String>,
     #[command(flatten)]
     pub(super) scope: Scope,
-    /// Output format. Without it, a table
+    /// Output format [default: a table]
     #[arg(short, long, value_name = "FORMAT")]
     pub(super) output: Option<OutputFormat>,
     /// Don't print the header of the table
@@ -89,14 +89,14 @@ pub(crate) struct RunArgs {
     /// Don't wait for the pods to run
     #[arg(long, conflicts_with = "timeout")]
     pub(super) no_wait: bool,
-    /// How long to wait, for example 30s or 2m. Without it, until the pods run or have ended
+    /// How long to wait, for example 30s or 2m [default: until the pods run or have ended]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct EventsArgs {
-    /// Object that the events are about. Without it, events of all objects
+    /// Object that the events are about [default: all objects]
     #[arg(value_name = "KIND/NAME")]
     pub(super) object: Option<String>,
     #[command(flatten)]
@@ -104,7 +104,7 @@ pub(crate) struct EventsArgs {
     /// Also show new events, until interrupted
     #[arg(short, long)]
     pub(super) watch: bool,
-    /// Output format. Without it, a table
+    /// Output format [default: a table]
     #[arg(short, long, value_name = "FORMAT")]
     pub(super) output: Option<EventOutputFormat>,
     /// Don't print the header of the table
@@ -127,7 +127,7 @@ pub(crate) struct PodContainer {
     pub(super) pod: String,
     #[command(flatten)]
     pub(super) namespace: Namespace,
-    /// Name of the container. Without it, the first container of the pod
+    /// Name of the container [default: the first container of the pod]
     #[arg(
         short,
         long,
@@ -154,7 +154,7 @@ pub(crate) struct LogsArgs {
 pub(crate) struct ExecArgs {
     #[command(flatten)]
     pub(super) target: PodContainer,
-    /// How long the command may run, for example 30s or 2m. Without it, there is no limit
+    /// How long the command may run, for example 30s or 2m [default: no limit]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
     /// Always refused, with a message: users of kubectl exec type it out of habit
@@ -185,7 +185,7 @@ pub(crate) struct DeleteArgs {
     /// Delete the object immediately, and kill the containers of a pod without a grace period
     #[arg(long)]
     pub(super) force: bool,
-    /// How long the containers of a pod have to end, in seconds. Without it, the pod's own grace period
+    /// How long the containers of a pod have to end, in seconds [default: the pod's own grace period]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(i64).range(0..))]
     pub(super) grace_period: Option<i64>,
     /// Wait until the objects are gone
@@ -199,7 +199,7 @@ pub(crate) struct DeleteArgs {
         default_missing_value = "true"
     )]
     pub(super) wait: bool,
-    /// How long to wait, for example 30s or 2m. Without this flag, waits until the objects are gone
+    /// How long to wait, for example 30s or 2m [default: until the objects are gone]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(super) timeout: Option<Duration>,
 }
