@@ -364,7 +364,8 @@ fn start_of(table: &dyn TableLike, name: &str) -> usize {
     key.unwrap_or_default().start
 }
 
-/// Collects the lines of a member and of its own members. The flag says whether the lines begin with a header.
+/// Collects the lines of a member, and recursively those of its members. The flag in `lines` says whether the lines
+/// begin with a header.
 fn collect_lines(parent: &dyn TableLike, name: &str, lines: &mut Vec<(Range<usize>, bool)>) {
     match parent.get(name) {
         Some(Item::Table(table)) => collect_lines_of(table, lines),

@@ -69,7 +69,7 @@ enum TaskSource {
 }
 
 impl PendingSubdirectories {
-    /// Makes the unvisited subdirectories of `parent`; `None` if there are no names.
+    /// Creates a value for the subdirectories of `parent` with these names; `None` if there are no names.
     pub(super) fn new(parent: &OpenDirectory, names: NameStack) -> Option<Self> {
         (!names.is_empty()).then(|| Self {
             directory: Arc::clone(&parent.directory),

@@ -76,8 +76,8 @@ impl DelegateSettings {
         Ok(settings)
     }
 
-    /// Fails if the kind is set without a path: once another runtime is installed, a runtime of another kind may be
-    /// found.
+    /// Fails if the kind is set without a path. Without a path runcrust searches for a delegate, and after the
+    /// installation of another runtime it may find one of another kind.
     pub(super) fn check(&self, file: &Path) -> Result<(), ConfigError> {
         let (None, Some(kind)) = (&self.path, self.kind) else {
             return Ok(());
