@@ -269,7 +269,7 @@ on_each_delegate! {
             assert!(volume.device.is_free(), "{id:?}");
             assert_not_on_the_host(&volume.device);
         }
-        // A container that the delegate refused leaves nothing unknown.
+        // After the delegate has refused a container, the state of the volume is known.
         assert_nothing_unknown(&volume);
         let _ = volume.unstage().success();
         assert_eq!(volume.records(), Vec::<PathBuf>::new());

@@ -151,7 +151,7 @@ on_each_delegate! {
         assert_eq!(scene.running(&first), containers);
         scene.assert_deferred(&first, &data);
         assert_eq!(scene.crustlet.pod("second")["status"]["phase"], "Pending");
-        // It can be deleted at once, which does not affect the first pod.
+        // The second pod can be deleted at once. That does not affect the first pod.
         let _ = scene.crustlet.cli(&["delete", "pod", "second"]).success();
         assert_eq!(scene.running(&first), containers);
         scene.crustlet.write("second", &second);

@@ -16,11 +16,11 @@ use crate::scene::Scene;
 /// An operation on a volume.
 #[derive(Clone, Copy)]
 pub(crate) struct Row {
-    /// The programs of runcrust that make its steps.
+    /// The programs of runcrust that carry out the operation.
     pub(crate) programs: &'static [&'static str],
-    /// Further programs, which only runc calls for it.
+    /// Programs that are also called for the operation if the delegate is runc.
     pub(crate) runc_alone: &'static [&'static str],
-    /// Further lines of the configuration.
+    /// Lines that are added to the default configuration.
     pub(crate) configuration: &'static str,
     /// The volume's file system.
     pub(crate) fstype: &'static str,
@@ -30,7 +30,8 @@ pub(crate) struct Row {
     pub(crate) two: bool,
     /// Prepares the operation.
     pub(crate) prepare: fn(&Scene) -> Prepared,
-    /// Repeats the operation, and returns the containers that exist then. The first has the volume at `/data`.
+    /// Repeats the operation, and returns the containers that exist afterwards. The volume is mounted at `/data` in the
+    /// first one.
     pub(crate) repeat: fn(Prepared, &Scene) -> Vec<Container>,
 }
 

@@ -144,7 +144,8 @@ on_each_delegate! {
         end([sandbox]);
     }
 
-    /// A mounted device cannot have been detached, whatever the entry says. It can when it has to be mounted again.
+    /// While a volume is mounted, its device cannot have been replaced, so the disk sequence number in the entry is
+    /// ignored. It is compared again when the volume has to be mounted a second time.
     fn a_mounted_volume_is_not_compared(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let pod = Pod::new(&node, POD, &device, &[]);

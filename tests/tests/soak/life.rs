@@ -21,7 +21,7 @@ const MOUNT_POINTS: [&str; 2] = ["ext4", "xfs"];
 /// The names of the apps, and of their files on the volumes.
 const APPS: [&str; 2] = ["one", "two"];
 
-/// Slightly longer than a create or the work of the writers takes on an idle machine, in milliseconds.
+/// Maximum delay before a kill, in milliseconds. On an idle machine, a create and the writers' work take slightly less.
 const LONGEST_DELAY: usize = 250;
 
 /// A shell function that verifies all lines on a volume and adds three.
