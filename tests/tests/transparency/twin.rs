@@ -56,8 +56,9 @@ pub(crate) fn masked(text: &str) -> String {
     masked
 }
 
-/// Returns whether a line of runc's debug log is only there by chance: a signal by which Go preempts its threads, how
-/// long freezing took on a busy machine, and from 1.2 on the end of a thread, before which the process may end.
+/// Returns whether a line of runc's debug log may be missing in another run: a signal with which Go preempts its
+/// threads, how long freezing took on a busy machine, and since runc 1.2 the end of a thread, because the process may
+/// end first.
 fn is_by_chance(line: &str) -> bool {
     [
         "urgent I/O condition",
