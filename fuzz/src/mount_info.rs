@@ -46,7 +46,7 @@ fn check_round_trip(info: &MountInfo) {
     }
 }
 
-/// Compares `info` with the values that serde_json finds in the input.
+/// Compares `info` with the values that `serde_json` finds in the input.
 fn check_against_json(info: &MountInfo, bytes: &[u8]) {
     let value: Value = serde_json::from_slice(bytes).expect("an accepted file is JSON");
     let text = |key: &str| value.get(key).and_then(Value::as_str);

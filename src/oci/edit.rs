@@ -332,8 +332,8 @@ impl MountEdit {
             Some(list) => {
                 let existing = elements(list, format_args!("mounts[{index}].options"))?;
                 match existing.last() {
-                    Some(last) => {
-                        splices.insert(last.span(splices.text()).end, format!(",{options}"));
+                    Some(element) => {
+                        splices.insert(element.span(splices.text()).end, format!(",{options}"));
                     }
                     None => splices.insert(list.span(splices.text()).start + 1, options),
                 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::duplicate_keys::MASK_PREFIX;
 use super::{ArrayPath, Document, DocumentError};
 
-/// Parses the first JSON value of a text with serde_json. Returns `None` if serde_json can't represent it (unusual
+/// Parses the first JSON value of a text with `serde_json`. Returns `None` if `serde_json` can't represent it (unusual
 /// numbers, unpaired surrogates, deep nesting), or if Go would read another value because of duplicate keys.
 pub(crate) fn parse_unambiguous(text: &[u8]) -> Option<Value> {
     let mut values = serde_json::Deserializer::from_slice(text).into_iter();

@@ -42,7 +42,7 @@ pub(crate) struct Calls {
     observer: Arc<dyn CallObserver>,
     /// One permit for each call that may be in progress.
     permits: Arc<Semaphore>,
-    max_calls: usize,
+    limit: usize,
     next_id: Arc<AtomicU64>,
 }
 
@@ -56,7 +56,7 @@ impl Calls {
             daemon,
             observer,
             permits: Arc::new(Semaphore::new(max_calls)),
-            max_calls,
+            limit: max_calls,
             next_id: Arc::default(),
         }
     }
@@ -64,7 +64,7 @@ impl Calls {
     /// Refuses new calls, and waits for those in progress.
     pub(crate) async fn drain(&self) {
         self.permits.close();
-        while self.permits.available_permits() < self.max_calls {
+        while self.permits.available_permits() < self.limit {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     }

@@ -109,7 +109,7 @@ impl Servers {
         let listening = connections.duplicate_socket().map_err(ServeError::Socket)?;
         self.listening.push(listening);
         let mut shutdown = self.shutdown.subscribe();
-        let shut_down = async move {
+        let until_shutdown = async move {
             // Fails if the sender was dropped. The server has to end then, too.
             let _ = shutdown.wait_for(|is_shut_down| *is_shut_down).await;
         };
@@ -121,7 +121,7 @@ impl Servers {
             .http2_max_header_list_size(MAX_HEADER_BYTES)
             .layer(self.calls.clone())
             .add_routes(routes)
-            .serve_with_incoming_shutdown(clients, shut_down);
+            .serve_with_incoming_shutdown(clients, until_shutdown);
         self.tasks.spawn(async move { Ok(server.await?) });
         Ok(())
     }

@@ -169,7 +169,7 @@ fn kill_at_each_step(row: &CrashCase) {
         let last = format!("{moment}: {}", seen.last().expect("a step"));
         println!("killed right after {last}");
         if catch_unwind(AssertUnwindSafe(|| {
-            recover(row, &scene, &volume_under_test)
+            recover(row, &scene, &volume_under_test);
         }))
         .is_err()
         {

@@ -1,4 +1,4 @@
-//! Sockets that systemd listens on and passes to the daemon (sd_listen_fds(3)).
+//! Sockets that systemd listens on and passes to the daemon (`sd_listen_fds(3)`).
 
 use std::io;
 use std::os::unix::net::UnixListener as StdUnixListener;
@@ -30,7 +30,7 @@ impl ActivatedSockets {
     /// Takes the passed sockets from the environment. To be called once, before other descriptors are opened.
     #[expect(
         clippy::disallowed_methods,
-        reason = "socket activation is by the environment (sd_listen_fds(3)), for this pid alone"
+        reason = "socket activation is by the environment (`sd_listen_fds(3)`), for this pid alone"
     )]
     #[must_use]
     pub fn take(daemon: &'static Daemon) -> Self {

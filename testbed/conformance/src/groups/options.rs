@@ -60,7 +60,7 @@ pub(super) const GROUP: Group = Group {
             |scene| {
                 read_only(scene, |volume| {
                     volume.info_with(&json!({"options": ["ro"]}))
-                })
+                });
             },
         ),
         deferred(
@@ -70,7 +70,7 @@ pub(super) const GROUP: Group = Group {
             |scene| {
                 read_only(scene, |volume| {
                     volume.with_metadata(&json!({"readOnly": true}))
-                })
+                });
             },
         ),
         deferred(

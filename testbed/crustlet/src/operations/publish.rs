@@ -1,12 +1,13 @@
 //! Publishes volumes for pods, and unpublishes them.
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crust_proto::csi::v1::node_service_capability::rpc::Type as Rpc;
 use crust_proto::csi::v1::{
-    FileSystemMountInfo, NodePublishVolumeRequest, NodeUnpublishVolumeRequest,
+    FileSystemMountInfo, NodePublishVolumeRequest, NodePublishVolumeResponse,
+    NodeUnpublishVolumeRequest,
 };
 
 use super::{
@@ -101,20 +102,7 @@ pub(crate) async fn publish(
         defer_fs_ops: publish.defer_fs_ops,
         runtime_supported_filesystems: file_systems.clone(),
     };
-    let response = match driver.call(request).await {
-        Ok(response) => response,
-        Err(error) if is_new && error.is_final() => {
-            // The driver has done nothing, so no record is needed.
-            let mount_point = target.clone();
-            let removed =
-                blocking(move || directories::remove_volume_dir(&directory, &mount_point));
-            return match removed.await {
-                Ok(()) => Err(FailedOperation::without_effect(error)),
-                Err(_) => Err(FailedOperation::uncertain(error)),
-            };
-        }
-        Err(error) => return Err(FailedOperation::uncertain(error)),
-    };
+    let response = call_driver(&driver, request, is_new, &directory, &target).await?;
     if publish.defer_fs_ops || response.runtime_mount_info.is_some() {
         let path = target.clone();
         let is_mounted = blocking(move || directories::is_mount_root(&path)).await;
@@ -162,6 +150,30 @@ pub(crate) async fn publish(
     Ok(Published {
         mounter,
         runtime_mount: None,
+    })
+}
+
+/// Calls `NodePublishVolume`. If it fails without an effect, removes the volume's directory, provided that it is new.
+async fn call_driver(
+    driver: &Driver,
+    request: NodePublishVolumeRequest,
+    is_new: bool,
+    directory: &Path,
+    target: &Path,
+) -> Result<NodePublishVolumeResponse, FailedOperation> {
+    let error = match driver.call(request).await {
+        Ok(response) => return Ok(response),
+        Err(error) => error,
+    };
+    if !is_new || !error.is_final() {
+        return Err(FailedOperation::uncertain(error));
+    }
+    // The driver has done nothing, so no record is needed.
+    let (directory, mount_point) = (directory.to_owned(), target.to_owned());
+    let removed = blocking(move || directories::remove_volume_dir(&directory, &mount_point));
+    Err(match removed.await {
+        Ok(()) => FailedOperation::without_effect(error),
+        Err(_) => FailedOperation::uncertain(error),
     })
 }
 

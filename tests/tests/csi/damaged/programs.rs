@@ -120,7 +120,7 @@ fn a_probe_that_finds_another_type_is_an_error() {
 #[test]
 fn a_missing_probe_is_an_error() {
     assert_not_staged_by(|scene| {
-        spawn_with_mounted(scene, Path::new("/dev/null"), &installed("blkid"))
+        spawn_with_mounted(scene, Path::new("/dev/null"), &installed("blkid"));
     });
 }
 

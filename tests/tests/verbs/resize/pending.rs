@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{MIB, capacity, device, device_size, is_recorded, size_in_container, stage_new};
 use crate::output::{assert_done, assert_error};
 
-/// Runs `crust resize` without CAP_SYS_RESOURCE, which growing an ext4 needs.
+/// Runs `crust resize` without `CAP_SYS_RESOURCE`, which growing an ext4 needs.
 fn resize_unprivileged(volume: &StagedVolume, min: &str) -> Run {
     let mut command = Command::new("setpriv");
     command.args([
