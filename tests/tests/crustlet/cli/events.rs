@@ -83,10 +83,10 @@ fn watch_prints_new_events_until_the_agent_ends() {
     assert!(scene.crustlet.stop().success());
     assert_eq!(watching.wait().code(), Some(1));
     let last = watching.text();
+    // The stream of events ends, or the connection does.
+    let error = last.lines().next_back().unwrap_or_default();
     assert!(
-        last.lines()
-            .next_back()
-            .is_some_and(|it| it.starts_with("crustlet: the agent ")),
+        error.starts_with("crustlet: ") && error.contains("the agent "),
         "{last}"
     );
     scene.crustlet.spawn(scene.crustlet.command(&[]));
