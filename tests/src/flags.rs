@@ -5,7 +5,8 @@ use std::process::Command;
 
 use crate::{Run, binary};
 
-/// Returns a program's long options without `--`, with their defaults.
+/// Returns a program's long options without `--`, with their default values. A default that the help text describes, such
+/// as "[default: the host name]", is no value.
 pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
     long_options_of(program, &[])
 }
@@ -23,8 +24,9 @@ pub fn long_options_of(program: &str, command: &[&str]) -> BTreeMap<String, Opti
             flags.insert(last.clone(), None);
         }
         if let Some((_, default)) = line.split_once("[default: ") {
-            let default = default.trim_end_matches(']').to_owned();
-            flags.insert(last.clone(), Some(default));
+            let default = default.trim_end_matches(']');
+            let value = (!default.contains(' ')).then(|| default.to_owned());
+            flags.insert(last.clone(), value);
         }
     }
     flags

@@ -43,7 +43,7 @@ pub(crate) struct Settings {
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/run/crust")]
     pub(crate) crust_root: PathBuf,
     /// Directory for files that a pod left in the target directory of a deferred volume; must be on the same mount as
-    /// that directory [default: plugins/<driver name>/quarantine in kubelet's directory]
+    /// that directory [default: plugins/DRIVER/quarantine in kubelet's directory]
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path)]
     pub(crate) quarantine_dir: Option<PathBuf>,
     /// Leave out a capability, to behave like an older driver; can be repeated
