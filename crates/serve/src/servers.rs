@@ -158,7 +158,7 @@ impl Servers {
     }
 
     /// Ends the servers. New calls are refused, and calls in progress have `drain` to complete. Then clients get
-    /// [`DISCONNECT_TIMEOUT`] to close their connections.
+    /// `DISCONNECT_TIMEOUT` to close their connections.
     pub async fn shut_down(mut self, drain: Duration) -> Result<(), ServeError> {
         for (reporter, service) in &mut self.reporters {
             let not_serving = ServingStatus::NotServing;
