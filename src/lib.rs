@@ -93,8 +93,8 @@ fn parse_config(file: Result<Option<ConfigFile>, ConfigError>) -> Result<Config,
     file?.map_or_else(|| Ok(Config::default()), |file| file.config())
 }
 
-/// Prepares a create or an update if `invocation` is one, and execs the delegate. A fork would lose `LISTEN_PID` and
-/// the parent-death signal.
+/// Prepares a create or an update if `invocation` is one, and execs the delegate. Doesn't fork: a child process would
+/// have another pid than `LISTEN_PID`, and no parent-death signal.
 fn exec_delegate(
     argv: &[OsString],
     invocation: Invocation,

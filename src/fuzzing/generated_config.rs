@@ -244,7 +244,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Generates a key and a colon. Rarely the key is in upper case, which Go matches as well.
+    /// Generates a key and a colon. One key in 64 is in upper case, which Go matches as well.
     fn key(&mut self, key: &str) {
         if self.once_in(64) {
             let other = key.to_ascii_uppercase();
