@@ -25,7 +25,7 @@ fn health_is_read_with_the_call_of_csi_1_13() {
     scene.wait_stats(&data, &pod, "/data");
     let asked: Vec<NodeGetVolumeHealthRequest> = scene.relay.requests();
     assert!(!asked.is_empty());
-    // Files on the node's disk, as a pod with another handler leaves them.
+    // A pod with another runtime handler writes its files to the node's disk instead of the volume.
     let stray = scene.target(&pod, &data.pv).join("stray");
     fs::write(&stray, "data").expect("a file");
     scene.crustlet.wait("the problem to be reported", || {

@@ -80,8 +80,8 @@ fn set_up(row: &CrashCase, scene: &Scene) -> VolumeUnderTest {
     }
 }
 
-/// Kills the driver right after step number `moment` of the call, of the driver or of a program that it runs. Returns
-/// all steps up to there. With `None` the call is not disturbed.
+/// Makes the row's call, and kills the driver right after step number `moment`. Steps of the driver and of the programs
+/// that it runs count. Returns the steps up to the kill. With `None` the driver is not killed.
 fn kill_after_step(
     row: &CrashCase,
     scene: &Scene,

@@ -40,7 +40,7 @@ on_each_delegate! {
         assert_eq!(is("right"), expected(1000, "660"));
         assert_eq!(is("passwd"), expected(1000, "777"), "the link itself changes");
         assert_eq!(is("lost+found"), expected(0, "2770"), "kubelet changes it, too");
-        // Mode 0 and three names: the bits are added once, whichever name comes first.
+        // A file with mode 0 and three hard links: the bits are added once, whichever link is walked first.
         assert_eq!(is("hard links/0"), expected(1000, "660"));
         assert_eq!(after.entry("hard links/0").links, 3);
         // For an immutable file kubelet's call fails, and kubelet continues.

@@ -94,7 +94,7 @@ fn shim(twins: &Twins, globals: &str) {
     let _ = shim.call("state @ID").failure();
 }
 
-/// Makes the calls of conmon for podman and CRI-O, and those of podman and CRI-O themselves.
+/// Makes the calls that conmon makes for podman and CRI-O, and those that podman and CRI-O make themselves.
 fn conmon(twins: &Twins, globals: &str) {
     let conmon = Caller { twins, globals };
     let _ = conmon

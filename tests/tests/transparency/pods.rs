@@ -19,7 +19,7 @@ const FOREIGN: usize = 20;
 /// Calls of a create of a container in the sandbox, and further ones for each volume.
 const JOINS: usize = 260;
 const ATTACHED: usize = 205;
-/// Calls of that container's hook, and further ones for each volume.
+/// Calls of the hook of a container in the sandbox, and further ones for each volume.
 const PUBLISH: usize = 140;
 const PUBLISHED: usize = 100;
 

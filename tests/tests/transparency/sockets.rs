@@ -14,7 +14,7 @@ use crate::twins::Twins;
 const ACTIVATED: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
                          export LISTEN_FDS=2 LISTEN_PID=$$ LISTEN_FDNAMES=a:b";
 
-/// The same, but addressed to another process.
+/// Opens the same descriptors as [`ACTIVATED`], but `LISTEN_PID` names another process than the caller.
 const OTHER_PID: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
                          export LISTEN_FDS=2 LISTEN_PID=1";
 

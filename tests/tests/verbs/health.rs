@@ -214,7 +214,8 @@ on_each_delegate! {
         assert_normal(&parse(volume.stats()));
     }
 
-    /// The mounted files belong to another volume; they are not data that missed the volume.
+    /// Files below such a mount are on another file system. They are not data that was written to the host directory
+    /// instead of the volume.
     fn a_mount_on_the_host_directory_is_not_searched(delegate: Delegate) {
         let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         let elsewhere = volume.dir().subdir("elsewhere");
