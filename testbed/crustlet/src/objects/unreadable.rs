@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The largest number of children that a value may have to be searched. Each attempt deserializes the whole document.
+/// The largest number of children of a value that is searched. The search deserializes the whole document once for each
+/// child.
 const MAX_CHILDREN: usize = 256;
 
 /// The largest document that is searched, in bytes.

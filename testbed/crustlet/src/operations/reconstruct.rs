@@ -121,7 +121,7 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
                     state.staged.push(data.id());
                 }
                 read => match volumes.ids().find(|id| layout.staged(id) == path) {
-                    // The record of a published volume identifies it.
+                    // The volume is published, too, and the record of that publication identifies it.
                     Some(id) => state.staged.push(id.clone()),
                     None => state.unreadable.push(UnreadableVolume {
                         pod: None,
@@ -184,7 +184,7 @@ impl VolumesByName {
         let volumes = recorded.and_then(|recorded| recorded.spec.volumes.as_ref());
         let mut volumes = volumes.into_iter().flatten();
         if volumes.any(|volume| volume.name == name && volume.csi.is_some()) {
-            // An inline volume belongs to one pod.
+            // An inline volume belongs to one pod, so a known volume with its name is another one.
             return Ok(None);
         }
         let mut ids = self.0.get(name).into_iter().flatten();

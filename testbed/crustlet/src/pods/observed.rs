@@ -402,7 +402,7 @@ mod tests {
         assert!(pods["v"].is_stopped());
     }
 
-    /// Labels become parts of paths.
+    /// The values of labels become parts of paths, so `../` in a UID must not be accepted.
     #[test]
     fn pods_with_invalid_labels_are_left_out() {
         let pods = group_by_pod(vec![(sandbox("../u", 0, true), None)], Vec::new());

@@ -97,7 +97,7 @@ pub(crate) fn next_backoff(previous: Option<&ObservedContainer>) -> Duration {
     if previous.backoff.is_zero() || previous.exit().is_some_and(ran_long) {
         return INITIAL_BACKOFF;
     }
-    // The runtime may report any number.
+    // The runtime may report a backoff of any length, so the product could overflow.
     previous.backoff.saturating_mul(2).min(MAX_BACKOFF)
 }
 

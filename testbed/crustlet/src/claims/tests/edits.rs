@@ -38,7 +38,8 @@ fn a_manifest_changes_the_mutable_fields_of_a_volume() {
         assert_eq!(volume["status"]["phase"], "Bound");
     };
     check(&fixture);
-    // The changes stay when the manifest is removed, so that moving the file loses no data.
+    // Removing the manifest does not revert the changes. A manifest that is moved is removed for a moment, and a volume
+    // must not lose its `Retain` then.
     fixture.remove(Kind::PersistentVolume, "pvc-uid-1");
     fixture.assert_settled();
     check(&fixture);

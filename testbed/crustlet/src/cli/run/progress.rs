@@ -41,7 +41,7 @@ impl Progress {
         let is_never_restarted =
             spec.is_some_and(|spec| spec.restart_policy.as_deref() == Some("Never"));
         if let Some(failure) = containers().find_map(failure) {
-            // The other containers may keep running.
+            // The pod is still running, because its other containers may keep running.
             return if is_never_restarted {
                 Self::Failed(failure)
             } else {
