@@ -111,7 +111,7 @@ impl Directory {
 
     /// Opens the directory `name` in this one. Creates it with mode 0700 if it doesn't exist.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
-        // It usually exists.
+        // Tried first, because the directory usually exists.
         match self.open_directory(name)? {
             Some(directory) => Ok(directory),
             None => self.make_directory(name),

@@ -12,7 +12,8 @@ pub const CONFIG_FILE: &str = "/etc/runcrust/crust_ops.toml";
 /// The path of the socket that serves `crust.v1.Runtime`, unless configured otherwise.
 pub const DEFAULT_SOCKET: &str = "/run/crust_ops/crust_ops.sock";
 
-/// Returns the path of the socket by `crust_ops`'s configuration. Other keys may be wrong; `crust_ops` checks them.
+/// Returns the path of the socket that `crust_ops`'s configuration file names, or the default. Other keys of the file
+/// are not checked here: `crust_ops` checks them.
 pub fn socket_path() -> Result<PathBuf, ConfigError> {
     #[derive(Deserialize)]
     struct ListenKey {

@@ -73,7 +73,7 @@ pub enum Conflict {
         /// The label of the claim.
         requested: SelinuxLabel,
     },
-    /// Two block devices have the same data. Two superblocks on it would destroy the file system.
+    /// Two block devices have the same data. If both were mounted, two superblocks would destroy the file system.
     #[error(
         "{owner} uses the same data through device {existing} (this volume's device is {requested}); hint: stage both volumes with the same device"
     )]

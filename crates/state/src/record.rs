@@ -26,8 +26,8 @@ pub struct VolumeRecord {
     pub users: Vec<User>,
 }
 
-/// The options that a superblock was created with. The kernel ignores other options of a later mount of the same
-/// device, so runcrust compares them and refuses such a mount.
+/// The options that a superblock was created with. If the same device is mounted again with other options, the kernel
+/// ignores them. runcrust therefore compares the options and refuses a mount with different ones.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Superblock {

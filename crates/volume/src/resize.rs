@@ -123,7 +123,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
                 volume = volume_name,
                 "growing failed, and the volume is mounted with its old size: {message}"
             );
-            // If this can't be recorded, the growth is still pending, only without the error.
+            // If the failure can't be recorded, the resize stays pending all the same; only the error message is lost.
             if let Err(error) = volume.record_failed_resize(limits, message) {
                 tracing::warn!("{error}");
             }

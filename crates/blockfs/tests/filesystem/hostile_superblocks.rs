@@ -106,7 +106,7 @@ fn an_external_journal_is_refused_before_it_is_opened() {
     }
 }
 
-/// If the kernel and runcrust understood `sb=` differently, another superblock than the used one would be checked.
+/// If the kernel and runcrust parsed `sb=` differently, runcrust would check a superblock that the kernel doesn't use.
 #[test]
 fn a_superblock_that_cannot_be_checked_is_not_mounted() {
     for number in ["0x1", "01", "+1", "0x4001"] {

@@ -1,9 +1,9 @@
 //! Compares mount options with mount(8): for each file system and each of its options, the same list must give the same
 //! line in mountinfo.
 //!
-//! Two differences are intended and aren't in the tables. Of `noatime`, `relatime` and `strictatime` the last one
-//! counts here, while mount(2) has its own order. A read-write mount of a read-only device fails here, while mount(8)
-//! makes it a read-only mount.
+//! Two differences are intended and aren't in the tables. If several of `noatime`, `relatime` and `strictatime` are
+//! given, the last one takes effect here, while mount(2) has its own order of precedence. A read-write mount of a
+//! read-only device fails here, while mount(8) mounts it read-only.
 
 use std::path::PathBuf;
 

@@ -68,7 +68,7 @@ fn resolved_directory(directory: &Path) -> Option<PathBuf> {
     let given = TargetPath::new(directory).ok();
     let resolved = given.and_then(|given| given.resolved().ok());
     let resolved = resolved.map(|resolved| resolved.as_path().to_owned());
-    // A configured directory may be `/` or have a `..`. A target path may not.
+    // A configured directory may be `/` or contain `..`, which `TargetPath` rejects.
     resolved.or_else(|| directory.canonicalize().ok())
 }
 
