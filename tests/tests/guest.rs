@@ -140,7 +140,7 @@ on_each_delegate! {
         wait_until("the reader to get access", WAIT_TIMEOUT, || {
             for pid in cgroup::processes(app.cgroup()) {
                 if !before.contains(&pid) {
-                    // It may be a short-lived child of the reader that has ended.
+                    // This process may be a short-lived child of the reader, and may have ended.
                     let _ = fs::write("/sys/fs/cgroup/cgroup.procs", pid.to_string());
                 }
             }

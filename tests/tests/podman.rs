@@ -350,7 +350,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// The same for a subpath in a manifest.
+    /// podman also binds a manifest's subpath in a directory of its own, by a file descriptor.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn play_kube_mounts_a_subpath_of_a_staged_volume_or_fails(delegate: Delegate) {
         let scene = StagedPair::new(delegate);

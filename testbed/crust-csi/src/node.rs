@@ -23,8 +23,8 @@ use crate::store::Record;
 /// The time to wait until a device is unused. A pod's mounts disappear a little later than its processes.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// The same for a volume that is deleted. It should be unused, and the caller has a shorter timeout than kubelet and
-/// retries.
+/// The time to wait until the device of a volume that is being deleted is unused. The volume should have no users. The
+/// caller has a shorter timeout than kubelet, and retries.
 const DETACH_UNUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Driver {

@@ -19,7 +19,7 @@ where
     String::deserialize(from)?.parse().map_err(D::Error::custom)
 }
 
-/// The same for `Option`.
+/// Serializes and deserializes an `Option` of such a value.
 pub(crate) mod or_none {
     use serde::Serialize as _;
 

@@ -64,7 +64,7 @@ pub(crate) struct PlanInputs<'w> {
     pub(crate) pods: &'w [Arc<Pod>],
     /// The actual state of the volumes on this node.
     pub(crate) actual: &'w ActualState,
-    /// The capabilities of the drivers that answer, by the drivers' names.
+    /// The capabilities of each driver that answers, by the driver's name.
     pub(crate) drivers: &'w BTreeMap<String, DriverCapabilities>,
     pub(crate) layout: &'w RootDirLayout,
     /// Directories of volumes whose records can't be read.

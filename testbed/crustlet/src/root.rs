@@ -86,7 +86,7 @@ pub(crate) enum RootError {
 impl From<FileError> for RootError {
     fn from(error: FileError) -> Self {
         match error {
-            // The hint of the state's files, to stage the volume again, doesn't apply to this directory.
+            // The hint of `FileError::Untrusted`, to stage the volume again, doesn't apply to this directory.
             FileError::Untrusted { path, reason } => Self::Untrusted { path, reason },
             error => Self::File(error),
         }

@@ -93,7 +93,7 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/file"), "the first");
     }
 
-    /// The reverse case: the first pod's device was staged by another name.
+    /// The first pod's volume is staged by another name of the device, and the second pod's by the loop device's path.
     fn a_device_staged_by_a_link_is_recognized(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         for name in names(&node, &device) {

@@ -18,7 +18,8 @@ struct Attack {
     pid: i32,
     sandbox: Container,
     _others: Vec<Container>,
-    /// The last field, because the device is only free when the containers that have it mounted have ended.
+    /// This is the last field, and so dropped last: the device is only free when the containers that have it mounted
+    /// have ended.
     device: LoopDevice,
 }
 

@@ -17,7 +17,7 @@ on_each_delegate! {
         let first = pod.start(&init("first", "echo first > /data/list"));
         let status = cri.wait(&first);
         assert_eq!((status.exit_code, status.reason.as_str()), (0, "Completed"), "{status:?}");
-        // The second one fails first, and succeeds on the retry.
+        // The second init container fails first, and succeeds on the retry.
         let second = init("second", "echo second >> /data/list; test -e /data/ready || { touch /data/ready; exit 7; }");
         let status = cri.wait(&pod.start(&second));
         assert_eq!((status.exit_code, status.reason.as_str()), (7, "Error"), "{status:?}");

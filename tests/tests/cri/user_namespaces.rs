@@ -16,16 +16,16 @@ use crate::{OTHER_POD, containerd, containerd_with_bare};
 
 const THIRD_POD: &str = "cccccccc-bbbb-cccc-dddd-eeeeeeeeeeee";
 
-/// The first ids on the host of two pods with user namespaces. Each has 65536.
+/// The first ids on the host of two pods with user namespaces. Each pod has 65536 ids.
 const RANGES: [u32; 2] = [700_000, 900_000];
 
 /// A containerd version's support for user namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Support {
-    /// It ignores the mappings, and the pod has the host's user namespace: 1.6.
+    /// containerd 1.6: the mappings are ignored, and the pod has the host's user namespace.
     Ignored,
-    /// The pod has its user namespace, but mappings of mounts are refused. kubelet requests those since Kubernetes
-    /// 1.27, so only older kubelets run such pods: 1.7.
+    /// containerd 1.7: the pod has its user namespace, but mappings of mounts are refused. kubelet requests those since
+    /// Kubernetes 1.27, so only older kubelets run such pods.
     Pods,
     /// The pod has its user namespace, and its mounts are mapped. Handlers report this feature.
     PodsAndMounts,

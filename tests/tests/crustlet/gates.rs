@@ -46,7 +46,7 @@ on_each_delegate! {
         }
     }
 
-    /// The same with a driver that cannot defer.
+    /// The field is also ignored for a driver that cannot defer.
     fn the_field_is_ignored_while_the_gate_is_closed(delegate: Delegate) {
         let setup = Setup { driver: &WITHOUT_DEFERRAL, agent: &[GATE_OFF], ..Setup::default() };
         let scene = Scene::with(delegate, &setup);

@@ -25,7 +25,7 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let mounts = [("data", "/data")];
-        // The second one fails once.
+        // The second init container fails once.
         let second = "cat /data/first; echo second >> /data/first; test $(wc -l < /data/first) = 3";
         let pod = microvm("web").deferred("data").mount("data", "/data");
         let pod = pod.init("one", "echo one > /data/first", &mounts).init("two", second, &mounts);

@@ -255,7 +255,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// The same for an error that the runtime finds before any container is created.
+    /// KEP-2857, "Goals", for an error that the runtime finds before any container is created.
     fn an_event_reports_metadata_that_cannot_be_read(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");

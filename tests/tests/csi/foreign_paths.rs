@@ -296,7 +296,7 @@ fn a_failed_publish_does_not_claim_another_volume() {
     }
 }
 
-/// Neither does the record of a volume whose mount a boot has removed, and whose image was lost.
+/// The volume was published. A reboot has removed its mount, and its image was lost, but its record still exists.
 #[test]
 fn a_lost_volume_does_not_claim_its_replacement() {
     let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);

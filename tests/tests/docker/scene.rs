@@ -21,7 +21,7 @@ impl Scene {
         Self::with(delegate, json!({}))
     }
 
-    /// The same, with more settings of the daemon.
+    /// Stages the volume and starts the daemon like [`Self::new`], with more settings of the daemon.
     pub(crate) fn with(delegate: Delegate, settings: Value) -> Self {
         let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv-1", &device, &["--fs-group", "4242"]);

@@ -66,7 +66,7 @@ fn unused_or_missing_kubelet_directories_are_warnings() {
     assert!(report.succeeded, "{report:?}");
 }
 
-/// In its own pid namespace, because the machine itself may run a kubelet.
+/// `doctor` and the kubelet run in a pid namespace of their own, because the machine itself may run a kubelet.
 #[test]
 fn a_kubelet_with_another_root_directory_is_a_failure() {
     let node = well_configured(Delegate::Runc);
@@ -90,7 +90,7 @@ fn a_kubelet_with_another_root_directory_is_a_failure() {
         doctor_by(&node, "unshare", &own)
     };
     with_kubelet(&node.handler().kubelet_dir()).assert(KUBELETS, "pass", "/kubelet");
-    // It does not help that the configured directory has pods of an earlier kubelet.
+    // The check fails although the configured directory has pods, as if of an earlier kubelet.
     let root = node.dir().subdir("k0s/kubelet");
     let report = with_kubelet(&root);
     let found = report.assert(KUBELETS, "fail", utf8(&root));

@@ -12,7 +12,7 @@ use crate::scene::ALWAYS;
 const CHANGE: usize = 6;
 /// Calls to check a file.
 const NO_OP: usize = 2;
-/// The same for a directory with one file.
+/// Calls for a directory with one file: to check and change both, and only to check both.
 const DIRECTORY: [usize; 2] = [16, 9];
 /// Calls for all files together if the inode tables are read.
 const ALL: usize = 100;

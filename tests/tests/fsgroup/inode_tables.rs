@@ -44,7 +44,7 @@ on_each_delegate! {
                 let _ = node.unstage(&target).success();
                 (outcome(&node), file)
             };
-            // And the root, and in an ext4 lost+found.
+            // `own` counts the root, and in an ext4 also lost+found.
             let entries = DIRECTORIES * (1 + FILES) + own;
             let right = format!("{GROUP} 664");
 
@@ -55,7 +55,7 @@ on_each_delegate! {
 
             let (outcome, file) = start(OTHER_POD);
             let expected = if fstype == "xfs" && host::kernel() < (6, 6) {
-                // There the inode tables are not read.
+                // The inode tables of an xfs are not read before Linux 6.6.
                 format!("{entries} entries checked, 0 changed, in ")
             } else {
                 format!("all {entries} inodes already have the group and mode, in ")

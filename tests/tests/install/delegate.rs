@@ -52,7 +52,7 @@ fn a_delegate_whose_kind_differs_is_refused_with_a_hint() {
         let says = format!("/usr/bin/oci-runtime says that it is {kind} ");
         let line = format!("delegate_kind = \"{kind}\"");
 
-        // The first of the paths that are searched for a delegate.
+        // `/usr/sbin/runc` is the first of the paths that are searched for a delegate.
         fs::remove_file(scene.at("usr/sbin/runc")).unwrap();
         symlink("/usr/bin/oci-runtime", scene.at("usr/sbin/runc")).unwrap();
         let both = format!(

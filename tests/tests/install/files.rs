@@ -355,7 +355,8 @@ fn cyclic_imports_are_limited() {
     assert_eq!(scene.read(CONFIG), text);
 }
 
-/// The last definition counts for one engine, the first for the other: runcrust's file is not the only one.
+/// The engines also read other files than the one that runcrust writes, and these can define the same handler. For one
+/// engine the last definition counts, for the other one the first.
 #[test]
 fn an_engines_other_files_are_checked() {
     let foreign = [

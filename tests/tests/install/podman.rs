@@ -1,4 +1,4 @@
-//! podman itself, with a configuration that `runcrust install` has edited.
+//! Runs podman with a configuration that `runcrust install` has edited.
 
 use std::fs;
 

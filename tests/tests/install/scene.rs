@@ -45,7 +45,7 @@ impl Scene {
         self.dir.join("node")
     }
 
-    /// Returns where a path of the node is on this host.
+    /// Returns the path on this host of a file of the node.
     pub(crate) fn at(&self, path: &str) -> PathBuf {
         self.root().join(path)
     }

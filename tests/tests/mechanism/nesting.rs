@@ -29,7 +29,7 @@ on_each_delegate! {
         assert_eq!(found, (b"outer\n".to_vec(), 0), "the mountpoint must be an empty directory in the outer volume");
         let mark = with_mounted(inner.path(), |root| fs::read(root.join("mark")).unwrap());
         assert_eq!(mark, b"inner\n");
-        // The same without a sandbox.
+        // A container without a sandbox sees the same files.
         let plain = Bundle::plain(node.dir()).bind(&outside, "/data", &[]).bind(&inside, "/data/deep/inner", &[]);
         let plain = node.run(&plain.write());
         assert_eq!(plain.sh("cat /data/mark /data/deep/inner/mark"), "outer\ninner");

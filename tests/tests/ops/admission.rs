@@ -113,7 +113,7 @@ fn nothing_is_staged_over_a_mount() {
     mounts::unmount(&target);
     ops.stage(stage_request(&target, &device)).unwrap();
 
-    // The same for a change of a staged volume.
+    // A change of a staged volume is refused for the same reason.
     mounts::bind(&node.dir().subdir("elsewhere"), &target);
     let another = with_options(&target, &device, &["noatime"]);
     expect_error(ops.stage(another.clone()), FailedPrecondition);

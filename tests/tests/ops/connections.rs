@@ -93,7 +93,7 @@ fn hundreds_of_silent_connections_block_no_client() {
     assert!(!log.contains("os error 24"), "{log}");
 }
 
-/// It does not name the new client whose connection exceeded the limit.
+/// The warning does not name the new client, whose connection exceeded the limit.
 #[test]
 fn the_warning_names_the_client_that_was_disconnected() {
     const DESCRIPTORS: usize = 256;

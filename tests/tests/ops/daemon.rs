@@ -179,7 +179,7 @@ async fn wait_for_refusal(
     Ok(())
 }
 
-/// Neither do the processes that the program has left.
+/// The processes that the program has left end with the daemon too.
 #[test]
 fn no_program_outlives_the_daemon() {
     let scene = Scene::new("cli_timeout = 3600\ndrain_timeout = 1");

@@ -264,7 +264,8 @@ fn is_waited_for(ops: &Ops, lock: &Path) -> bool {
         .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == lock))
 }
 
-/// Sets the flag when it is dropped, also when the test fails, because the readers are joined.
+/// Sets a flag when it is dropped. The readers end when the flag is set. It has to be set also if the test panics,
+/// because the scope joins the readers then too.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

@@ -88,7 +88,7 @@ on_each_delegate! {
         scene.assert_nothing_removed();
         assert_eq!((scene.container(&pod), scene.sandboxes(&pod)), (container, sandboxes));
 
-        // The same, but the directory comes back without the pod.
+        // The agent starts again without the directory, which then comes back without the pod.
         scene.crustlet.kill();
         second_directory.move_away();
         scene.clear_requests();

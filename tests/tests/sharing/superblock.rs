@@ -96,7 +96,7 @@ on_each_delegate! {
                 let _ = node.unstage(&pod.target).success();
             }
         }
-        // The same holds for use without a record.
+        // The lower device is also refused if the upper one is mounted without a record.
         with_mounted(upper.path(), |_| {
             let sentence = Pod::new(&node, "pod-c", &device, &[]).expect_refusal();
             assert!(sentence.contains("in use"), "{sentence}");

@@ -93,7 +93,7 @@ on_each_delegate! {
         assert_error(volume.unstage(), "FAILED_PRECONDITION", &["pv-1", app.id()]);
     }
 
-    /// Neither a hook nor `delete` has run.
+    /// Neither a hook nor `delete` runs for the killed containers.
     fn unstage_succeeds_after_all_processes_are_killed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let one = volume.app(&sandbox);

@@ -160,7 +160,8 @@ impl Driver {
                 other => other.map_err(Refusal::node(id)),
             },
             Mounter::Runtime => self.is_staged(id, devices, &target),
-            // This can't be determined. The publication exists until kubelet unpublishes it.
+            // The driver can't determine whether the runtime has mounted the volume. The publication exists until
+            // kubelet unpublishes it.
             Mounter::Kubelet => Ok(true),
         }
     }

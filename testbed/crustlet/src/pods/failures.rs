@@ -9,7 +9,7 @@ use crate::volumes::backoff::Backoff;
 /// The first and the longest delay before a step is retried. kubelet retries every ten seconds; the first retries are
 /// sooner because many failures pass quickly.
 const STEP_BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
-/// The first and the longest delay after a failed pull. kubelet has the same.
+/// The first and the longest delay after a failed pull. kubelet has the same two delays.
 const PULL_BACKOFF: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 
 /// The failure of a step of a pod.

@@ -207,7 +207,7 @@ fn a_claim_and_its_volume_must_refer_to_each_other() {
     }
 }
 
-/// The same rule as kubelet's.
+/// kubelet has the same rule.
 #[test]
 fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false) + &pod("two", false);
@@ -266,7 +266,8 @@ fn storage_is_exclusive_if_one_of_its_volumes_is() {
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["two-uid"]);
 }
 
-/// Each volume of a pod has its own directory, and each storage has one.
+/// A pod may use one claim twice, but neither two PersistentVolumes with the same storage nor two volumes with the same
+/// directory.
 #[test]
 fn volumes_with_the_same_directory_or_storage_are_refused() {
     let first = COMMON.replace("MODE", "ReadWriteOnce");

@@ -63,7 +63,7 @@ pub(crate) const SECOND: Row = Row::new(
     Prepared::create_and_start,
 );
 
-/// The same two with a target path that leads over a link: the records of both entries are written.
+/// [`FIRST`] and [`SECOND`] with a target path that leads over a link: the records of both entries are written.
 pub(crate) const FIRST_LINKED: Row = FIRST.linked();
 pub(crate) const SECOND_LINKED: Row = SECOND.linked();
 
@@ -145,7 +145,7 @@ pub(crate) const AGAIN: Row = Row {
     ..PLAIN
 };
 
-/// The same when the volume is not staged any more: the config is only restored.
+/// [`AGAIN`] for a volume that is not staged any more: the config is only restored.
 pub(crate) const AGAIN_WITHOUT: Row = Row {
     programs: &["runcrust"],
     prepare: |scene| {

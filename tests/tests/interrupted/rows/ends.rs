@@ -15,7 +15,7 @@ pub(crate) const APP: Row = Row::new(
     Prepared::create_and_start,
 );
 
-/// The same with a target path that leads over a link.
+/// [`APP`] with a target path that leads over a link.
 pub(crate) const APP_LINKED: Row = APP.linked();
 
 /// The delete of a container without a sandbox.

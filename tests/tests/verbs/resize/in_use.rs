@@ -98,7 +98,7 @@ on_each_delegate! {
         grows_through_an_app(delegate, "btrfs");
     }
 
-    /// The same ioctl sets the maximum percentage of inodes and the size.
+    /// The ioctl that sets the size also sets the maximum percentage of inodes.
     fn xfs_keeps_its_maximum_percentage_of_inodes(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
