@@ -58,7 +58,8 @@ impl CrustDirectory {
         }
     }
 
-    /// Returns whether a volume may be staged on this node. Fails if others than root can change the directory.
+    /// Returns whether a volume may be staged on this node. Fails if a user other than root can change
+    /// the directory.
     pub fn may_hold_volumes(&self) -> Result<bool, FileError> {
         let kata = self.kata.as_ref();
         let kata = kata.map_or(Ok(false), KataDirectory::may_hold_volumes)?;

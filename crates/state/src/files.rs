@@ -1,5 +1,5 @@
 //! Directories and files of runcrust's state. Writes are atomic, because others may read a file meanwhile. Reads refuse
-//! files that others than root could have changed.
+//! files that a user other than root could have changed.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -62,7 +62,7 @@ pub enum Conflict {
         /// The superblock of the claim.
         requested: String,
     },
-    /// All files of a superblock have the label that it was mounted with, or their own ones on the disk.
+    /// Either all files of a superblock have the label that it was mounted with, or each has its own label on the disk.
     #[error(
         "{owner} has it mounted with {existing}, and it can't be mounted with {requested} at the same time; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
     )]

@@ -249,8 +249,8 @@ impl StateDirectory {
         Ok(existing(names.map(|name| (self.bundle(name), name))))
     }
 
-    /// Reads all records of bundles. Logs a warning for those that can't be parsed or that others than root could have
-    /// changed, and leaves them out. Other errors are returned.
+    /// Reads all records of bundles. Logs a warning for those that can't be parsed or that a user other than root could
+    /// have changed, and leaves them out. Other errors are returned.
     pub fn readable_bundles(&self) -> Result<Vec<(Digest, BundleRecord)>, StateError> {
         let records = self.bundle_records()?.into_iter();
         let readable = records.filter_map(|(name, record)| match record {

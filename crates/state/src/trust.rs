@@ -12,7 +12,7 @@ use rustix::fs::{Access, access};
 /// The reason why a path isn't trusted.
 #[derive(Debug, thiserror::Error)]
 pub enum TrustError {
-    /// A component of the path can be changed by others than root, or is of the wrong kind.
+    /// A component of the path can be changed by a user other than root, or is of the wrong kind.
     #[error(
         "{} {reason}; hint: make root the owner and only writer of it and of the directories above it (chown \
          root:root, chmod go-w)",

@@ -40,8 +40,9 @@ pub(super) fn claim(
     let mut probe_all = claimant.record.users.is_empty();
     let (mut known_lists, mut devices) = (Vec::new(), Vec::new());
     let _lock = loop {
-        // Devices are probed before the lock is taken, because the lock is the whole node's and a loop device's file
-        // may be on a file system that hangs. This is repeated until no list has changed before the lock was taken.
+        // Devices are probed before the lock is taken, because the whole node shares the lock and a loop device's file
+        // may be on a file system that hangs. If a list of owners has changed between the probes and the lock, the loop
+        // runs again.
         let lists = context.state.owner_list_versions()?;
         context.loop_devices.forget_outdated(&lists);
         let changed = changed_lists(&lists, &known_lists);

@@ -142,8 +142,8 @@ fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
     panic!("another process took the number each time");
 }
 
-/// The cache has the device's old file, because the device was probed for the second volume while the first one was in
-/// its list of owners.
+/// The cache still has the file that the device had earlier: the device was probed for the second pod's claim, while
+/// the first pod was in the device's list of owners.
 #[test]
 fn a_released_device_claimed_by_another_pod_is_found() {
     for _ in 0..10 {

@@ -1,5 +1,5 @@
-//! A node with some mounts, for tests. Kubelet's directory is `/k`. Every path exists, except those at and below one
-//! path.
+//! A node with some mounts, for tests. Kubelet's directory is `/k`. Every path exists, except for [`Host::gone`] and
+//! the paths below it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::hash::{DefaultHasher, Hash, Hasher};

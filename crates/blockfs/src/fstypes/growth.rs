@@ -29,7 +29,7 @@ pub(crate) struct FileSystemSize {
 }
 
 impl FileSystemSize {
-    /// Returns the size in a superblock; `None` if its block size is 0, which is possible in an ext4's.
+    /// Returns the size in a superblock; `None` if its block size is 0, which is possible in the superblock of an ext4.
     pub(crate) fn on_disk(found: &Signature) -> Option<Self> {
         Some(Self {
             bytes: found.size,

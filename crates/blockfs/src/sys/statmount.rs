@@ -31,7 +31,7 @@ struct MountStatus {
 }
 
 /// Returns the magic number of a mount's superblock, which is `f_type` of statfs(2). `mount` is a unique id
-/// (`STATX_MNT_ID_UNIQUE`). Waits for no file server.
+/// (`STATX_MNT_ID_UNIQUE`). Doesn't wait for a file server.
 ///
 /// Fails with the error of `statmount(2)`: ENOENT if no such mount is in the caller's namespace, ENOSYS before Linux
 /// 6.8. Fails with EOPNOTSUPP if the kernel returns no magic number.

@@ -1,4 +1,4 @@
-//! Decides whether a program that a file names may be run as root.
+//! Decides whether the program that a volume's `runtime-cli` names may be run as root.
 
 use std::path::{Component, Path, PathBuf};
 

@@ -12,8 +12,8 @@ use crust_blockfs::bounded;
 /// The size limit of a configuration file in bytes.
 pub(super) const MAX_BYTES: u64 = 1024 * 1024;
 
-/// Reads the text of a configuration file. Returns `None` if the file doesn't exist. Fails if others than root can
-/// change the file or what its path leads to.
+/// Reads the text of a configuration file. Returns `None` if the file doesn't exist. Fails if a user other than
+/// root can change the file, or a directory or link of its path.
 pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let failed = |source| ConfigError::Read {
         path: path.to_owned(),
