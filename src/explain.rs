@@ -30,7 +30,8 @@ pub(crate) struct Explanation {
     pub(crate) config: String,
     /// Whether an earlier create rewrote the config. All other fields describe the config before that rewrite.
     pub(crate) rewritten: bool,
-    /// Empty, like the fields below, if the create is refused before it is determined.
+    /// `None` if the create is refused before the role is determined. `mounts`, `plan`, `volumes`, `rewrite` and `diff`
+    /// are empty then, too.
     pub(crate) role: Option<ExplainedRole>,
     pub(crate) mounts: Vec<ExplainedMount>,
     pub(crate) plan: Option<Plan>,
@@ -243,8 +244,8 @@ impl Explanation {
         let state = StateDirectory::open_lazily(&call.config.state_dir)?;
         let context = call.context(&state);
         for volume in &plan.volumes {
-            // A volume that the sandbox's hook can't mount doesn't refuse the sandbox. It refuses the container's
-            // create.
+            // If the sandbox's hook can't mount a volume, the create of the sandbox succeeds. The create of the
+            // container with the volume is refused.
             let pod = PreviewPod {
                 uid: &plan.pod_uid,
                 sandbox: None,

@@ -101,7 +101,7 @@ fn exec_delegate(
     config: Result<Option<ConfigFile>, ConfigError>,
     delegate: Result<Delegate>,
 ) -> Result<Infallible> {
-    // Must come first: without a delegate, `invocation` was parsed with a guessed grammar.
+    // This check comes first: without a delegate, `invocation` was parsed with a guessed grammar.
     let delegate = delegate?;
     let create = match invocation.command? {
         Command::Create(create) => create,

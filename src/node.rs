@@ -76,7 +76,7 @@ impl<'a> CachedNode<'a> {
         deadline: Deadline,
     ) -> Result<Self, FileError> {
         let may_have_volumes = match crust.may_hold_volumes() {
-            // A rootless container can't be given volumes that its caller may not see.
+            // The container of a rootless caller can't be given volumes from a directory that the caller may not read.
             Err(FileError::Call { source, .. })
                 if source.kind() == ErrorKind::PermissionDenied && is_rootless() =>
             {

@@ -21,7 +21,7 @@ pub(super) fn parse(
     let index = loop {
         match next_token(kind, &mut cursor, Scope::Global) {
             Token::Flag(flag, value) => match flag.role {
-                // runc parses the other flags first. crun and youki print and exit at once.
+                // runc parses the other flags first. crun and youki print the help or the version at once, and exit.
                 FlagRole::Help if kind != DelegateKind::Runc => return Ok(Command::PassThrough),
                 FlagRole::Help => help.add(value),
                 _ => globals.set(flag, value),

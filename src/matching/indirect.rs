@@ -165,7 +165,7 @@ pub(super) fn refuse_layers(
     Ok(())
 }
 
-/// Refuses a directory below a target path that matches only as a whole.
+/// Refuses a directory below a target path, if that target path matches only as a whole.
 pub(super) fn refuse_below(
     path: &TargetPath,
     config: &Config,

@@ -18,8 +18,8 @@ use crust_state::crust::EntryError;
 pub(crate) trait NodeLookup {
     /// Returns the target path, as given to stage, of the volume that is staged at `path`.
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError>;
-    /// Returns the lengths of `path` and of those of its parents at which something may be staged; `None` if each of
-    /// them has to be looked up.
+    /// Returns the lengths of those paths, among `path` and its parents, at which something may be staged. Returns
+    /// `None` if each path has to be looked up.
     fn staged_lengths(&self, _path: &TargetPath) -> Option<Vec<usize>> {
         None
     }
@@ -53,12 +53,12 @@ pub(crate) trait NodeLookup {
     fn identity(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
-    /// Returns whether the index lists the file system with this `st_dev`. Target paths were on it when they were
-    /// staged.
+    /// Returns whether the index lists the file system with this `st_dev`. The index lists the file systems that target
+    /// paths were on when they were staged.
     fn is_indexed(&self, _device: DeviceNumber) -> bool {
         false
     }
-    /// Returns whether the mount that a path leads to is read-only. The superblock doesn't matter.
+    /// Returns whether the mount that a path leads to is read-only. A read-only superblock doesn't count.
     fn is_read_only(&self, _path: &Path) -> Result<bool, LocationError> {
         Ok(false)
     }
@@ -79,7 +79,8 @@ pub(crate) trait NodeLookup {
     fn trigger_automount(&self, _path: &Path) -> Result<Option<FileIdentity>, LookupError> {
         Ok(None)
     }
-    /// Returns whether the create's deadline has passed. A pod can have thousands of mounts, so lookups need a limit.
+    /// Returns whether the create's deadline has passed. A pod can have thousands of mounts, so the time for lookups is
+    /// limited.
     fn is_overdue(&self) -> bool {
         false
     }

@@ -111,7 +111,8 @@ impl PlanInput<'_> {
         joined.any(|path| path.starts_with("/proc/"))
     }
 
-    /// Returns the ids that the container's mounts show; `None` without a user namespace.
+    /// Returns the user namespace whose id mappings the container's mounts of volumes use; `None` if the container has
+    /// no user namespace.
     pub(super) fn ids(&self, volume: &str) -> Result<Option<UserNamespace>, PlanError> {
         let Some(namespace) = self.user_namespace() else {
             return Ok(None);

@@ -39,7 +39,7 @@ pub(crate) struct SandboxPlan {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContainerPlan {
     pub(crate) mounted_in: MountedIn,
-    /// The ids that its mounts show; `None` without a user namespace.
+    /// The user namespace whose id mappings the mounts of volumes use; `None` if the container has no user namespace.
     pub(crate) ids: Option<UserNamespace>,
     /// SELinux label for the volumes' files, from the container's own config. See [`label`](Self::label()).
     pub(crate) label: Option<String>,
@@ -157,8 +157,8 @@ impl ContainerPlan {
         }
     }
 
-    /// Returns the SELinux label that its volumes are mounted with. A container without a label of its own gets its
-    /// sandbox's.
+    /// Returns the SELinux label that the container's volumes are mounted with. A container without a label of its own
+    /// gets the label of its sandbox.
     pub(crate) fn label(&self) -> Option<&str> {
         let sandbox_label = match &self.mounted_in {
             MountedIn::Sandbox(record) => record.mount_label.as_deref(),
@@ -167,7 +167,7 @@ impl ContainerPlan {
         self.label.as_deref().or(sandbox_label)
     }
 
-    /// Returns the target paths of its volumes, each once.
+    /// Returns the target paths of the container's volumes, each once.
     pub(crate) fn volumes(&self) -> Vec<&TargetPath> {
         let volumes = self.mounts.iter().map(|mount| &mount.found.volume);
         let mut volumes: Vec<&TargetPath> = volumes.collect();
@@ -176,7 +176,7 @@ impl ContainerPlan {
         volumes
     }
 
-    /// Returns its volumes as the subject of an error that concerns all of them.
+    /// Returns the container's volumes as the subject of an error that concerns all of them.
     pub(crate) fn subject(&self) -> String {
         volumes_subject(self.volumes())
     }
@@ -192,7 +192,7 @@ impl ContainerPlan {
 }
 
 impl SandboxPlan {
-    /// Returns its volumes as the subject of an error that concerns all of them.
+    /// Returns the sandbox's volumes as the subject of an error that concerns all of them.
     pub(crate) fn subject(&self) -> String {
         volumes_subject(&self.volumes)
     }
