@@ -86,8 +86,8 @@ impl Policy {
             after: self.timeout,
         };
         let began = Instant::now();
-        // The program may be on a file system that hangs. The lock goes with the thread, so that at most one thread
-        // hangs for a volume.
+        // The program may be on a file system that hangs. The thread holds the lock until it ends, so that at most one
+        // thread hangs for each volume.
         let trusted = {
             let (program, allowed) = (call.program.to_owned(), self.allowed.clone());
             spawn_blocking(move || (trust::check(&program, &allowed), volume_lock))

@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use crate::call_error::{CallError, NodeError};
 use crate::staging_limits::{Reservation, StagedTotals, StagingLimits};
 
-/// The number of threads for operations that wait for locks and disks. A volume uses one at a time, so that other
-/// volumes are only blocked once this many volumes have devices that hang.
+/// The number of threads for operations that wait for locks and disks. A volume uses one thread at a time. Other
+/// volumes are blocked only if this many volumes have devices that hang.
 const WORK_THREADS: usize = 64;
 
 /// The number of threads for reads, which are short.

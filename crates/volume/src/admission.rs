@@ -13,8 +13,8 @@ use crate::bare_directory::{self, DirectoryContents};
 /// Reserves capacity for the growth of the crust directory by a stage, or refuses the stage. A stage that replaces an
 /// entry counts only the bytes by which the new entry is longer.
 ///
-/// The callback may count the entries of the crust directory if it is passed one. Otherwise it must not wait for a
-/// disk, and fails with [`AdmissionError::WouldWait`] if it would have to.
+/// The callback may count the entries of the crust directory if the directory is passed to it. Otherwise the callback
+/// must not wait for a disk, and fails with [`AdmissionError::WouldWait`] if it would have to wait.
 pub type GrowthLimiter<'a> =
     &'a (dyn Fn(EntryUsage, Option<&CrustDirectory>) -> Result<(), AdmissionError> + Sync);
 

@@ -51,7 +51,7 @@ pub fn mountable_fstypes(fstypes: &[String]) -> Result<Vec<String>, HostFeatures
     Ok(mountable)
 }
 
-/// Returns true if this process can grow one of the file system types while it is mounted.
+/// Returns true if this process can grow a mounted file system of one of these types.
 pub fn any_can_grow(fstypes: &[String]) -> Result<bool, HostFeaturesError> {
     let has_cap_sys_resource =
         fstypes::has_cap_sys_resource().map_err(privileges::failed("capget"))?;

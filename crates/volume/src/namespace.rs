@@ -37,8 +37,8 @@ pub struct MountNamespace {
 impl MountNamespace {
     /// Opens the namespace of the process that has `pid` now.
     ///
-    /// A caller that has to be sure which process this is must check that after this call, because from then on the
-    /// pidfd refers to the same process.
+    /// A caller that has to be sure which process this is must check the process after this call. From then on the
+    /// pidfd always refers to the same process.
     pub fn of_process(pid: i32) -> Result<Self, NamespaceError> {
         let call = format!("pidfd_open({pid})");
         let valid_pid = Pid::from_raw(pid)

@@ -135,7 +135,8 @@ pub(super) fn defect(found: &SurveyedVolume) -> Option<String> {
     }
 }
 
-/// Returns the state of a volume whose entries are sound. `has_record` is the error if its record can't be read.
+/// Returns the state of a volume whose entries are sound. `has_record` says whether the volume has a record; it is an
+/// error if the record can't be read.
 pub(super) fn state(
     has_record: Result<bool, &String>,
     users: &[&ProcessState],

@@ -50,8 +50,8 @@ pub(super) fn claim(
         if std::mem::take(&mut probe_all)
             && let Err(error) = context.loop_devices.probe_all()
         {
-            // This only fills the cache, because the first user's mount asks for all rivals anyway. If the
-            // result for a device is needed and missing, that call fails.
+            // This only fills the cache, because the mount of the first user needs the results for all devices anyway.
+            // If a result that is needed is missing, the call that needs it fails.
             tracing::debug!("{error}");
         }
         devices.retain(|device| !changed.contains(device));

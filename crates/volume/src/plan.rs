@@ -88,7 +88,7 @@ impl MountPlan {
         Ok(self)
     }
 
-    /// Takes the label of the mounted superblock, for a user that requests no label.
+    /// Plans with the label of the mounted superblock, if the user requests no label.
     pub(super) fn with_mounted_label(self, present: Option<&str>) -> Result<Self, Cause> {
         if self.superblock.label().is_some() {
             return Ok(self);
@@ -96,7 +96,7 @@ impl MountPlan {
         self.with_label(present)
     }
 
-    /// Takes a mounted superblock that is read-only, for a pod that only reads.
+    /// Plans with a read-only superblock, if the mounted one is read-only and the pod only reads.
     pub(super) fn with_mounted_read_only(mut self, present: bool) -> Self {
         if self.read_only && present {
             self.options.read_only = true;
@@ -105,7 +105,8 @@ impl MountPlan {
         self
     }
 
-    /// Takes the label and read-only state of the superblock that live users have mounted, as far as the plan allows.
+    /// Adapts the plan to the label and the read-only state of the superblock that live users have mounted, as far as
+    /// the plan allows.
     pub(super) fn adapted_to(self, record: &VolumeRecord) -> Result<Self, Cause> {
         let present = &record.superblock;
         Ok(self

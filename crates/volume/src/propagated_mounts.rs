@@ -134,14 +134,14 @@ pub fn unmount_copies(
 }
 
 impl CopyCleanup {
-    /// Returns the mount point of a device's copy that was unmounted; `None` if there was no copy.
+    /// Returns the mount point of a copy of the device's mount that was unmounted; `None` if no copy was unmounted.
     #[must_use]
     pub fn unmounted_at(&self, device: DeviceNumber) -> Option<&Path> {
         let found = self.unmounted.iter().find(|mount| is_on(mount, device));
         found.map(|mount| &*mount.mount_point)
     }
 
-    /// Returns a device's copy that wasn't unmounted; `None` if there is none.
+    /// Returns a copy of the device's mount that wasn't unmounted; `None` if there is none.
     #[must_use]
     pub fn remaining(&self, device: DeviceNumber) -> Option<RemainingCopy> {
         let found = self
@@ -194,7 +194,7 @@ fn copies(table: &MountInfo, attach_directory: &Path) -> Result<Vec<Mount>, Moun
     })
 }
 
-/// Returns the ids of the mounts that have a mount other than a copy on them, directly or on one of their own mounts.
+/// Returns the ids of the mounts on which a mount other than a copy is mounted, directly or on a mount above them.
 fn occupied(table: &MountInfo, copies: &[Mount]) -> Result<HashSet<u32>, MountInfoError> {
     // The usual case: without copies, the mount table needn't be read.
     if copies.is_empty() {

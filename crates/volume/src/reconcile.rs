@@ -89,9 +89,9 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
 /// Reconciles all state of the node with the processes and devices that exist. This takes too long for the end of a
 /// pod.
 ///
-/// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries without their second entry
-/// or target directory, and temporary files. A volume that another process has locked is left. `runtime` is a path of
-/// this runtime's program; another path of the same file is recognized.
+/// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries whose second entry or
+/// target directory is missing, and temporary files. A volume that another process has locked is left. `runtime` is a
+/// path of this runtime's program; another path of the same file is recognized.
 #[must_use]
 pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> ReconcileReport {
     let mut pass = ReconcilePass::new(context, mode);

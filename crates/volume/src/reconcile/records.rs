@@ -177,7 +177,7 @@ impl ReconcilePass<'_> {
             Ok(lock) => lock,
             Err(reason) => return self.leave(self.directory("owners"), reason),
         };
-        // All decisions are reviewed before the first removal, which removes an earlier boot's list as a whole.
+        // All decisions are reviewed before the first removal, because that removes an earlier boot's list as a whole.
         let reviewed = decisions
             .into_iter()
             .filter_map(|(owner, decision)| Some((owner, self.review(owner, decision)?)));
@@ -191,8 +191,7 @@ impl ReconcilePass<'_> {
     }
 
     /// Reviews a decision under the owners' lock, which isn't held while devices are read. Returns `None` if the owner
-    /// is no longer stale: the volume has been staged, or the owner has been listed again in place of an earlier
-    /// boot's.
+    /// is no longer stale: the volume has been staged, or a list of this boot has replaced the list of an earlier boot.
     fn review(&self, owner: &OwnerEntry, decision: RemovalDecision) -> Option<RemovalDecision> {
         let is_stale = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)

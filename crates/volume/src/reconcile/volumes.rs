@@ -180,7 +180,7 @@ impl ReconcilePass<'_> {
         }
     }
 
-    /// Carries out the decisions about a volume under its lock, which a dry run may not have.
+    /// Carries out the decisions about a volume under its lock. In a dry run `lock` can be `None`.
     fn settle_volume(
         &mut self,
         found: SurveyedVolume,
