@@ -123,7 +123,7 @@ mod tests {
         })
     }
 
-    /// Flags of an open, and whether it is a step with them.
+    /// Flags of an `openat` call, and whether a call with these flags counts as a step.
     const FLAGS: [(i32, bool); 6] = [
         (libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, false),
         (libc::O_PATH, false),

@@ -19,7 +19,7 @@ fn call(container: &Container, verb: &[&str], bundle: &[&str], directory: &Path)
     container.create_with(command)
 }
 
-/// Hides the programs that runcrust prefers to the delegate from this mount namespace.
+/// Hides, in this mount namespace, the programs that runcrust would choose before the delegate.
 fn hide_preferred_delegates(delegate: Delegate) {
     let others = ["/usr/sbin/runc", "/usr/bin/runc", "/usr/local/sbin/runc"];
     for other in others.iter().filter(|_| delegate == Delegate::Crun) {

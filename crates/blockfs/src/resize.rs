@@ -65,8 +65,8 @@ pub fn grow(
     Ok(after)
 }
 
-/// Returns the size in bytes that a file system would have after [`grow`], according to its superblock. The file system
-/// isn't mounted yet. Fails if this process couldn't grow it. Reads the device.
+/// Returns the size in bytes that a file system would have after [`grow`], according to its superblock on the device.
+/// Meant for a file system that isn't mounted yet. Fails if this process couldn't grow it. Reads the device.
 pub fn predict_size(
     device: &DeviceFacts,
     fstype: &str,

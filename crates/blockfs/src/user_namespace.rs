@@ -1,4 +1,5 @@
-//! The user namespace of a container that is about to be created. Its mounts need the id mappings.
+//! The user namespace of a container that is about to be created. The container's mounts of volumes need its id
+//! mappings.
 
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;

@@ -29,7 +29,8 @@ use crate::listen::{Accept, Connections, ListenError, bind_unix};
 
 pub use host::{AllowedHosts, is_host_name};
 
-/// The maximum number of open connections. One more closes the oldest, which has had the most time.
+/// The maximum number of open connections. A further connection closes the oldest one, which has had the most time to
+/// finish.
 const MAX_CONNECTIONS: usize = 64;
 
 /// The time after which a connection is closed.
@@ -92,7 +93,7 @@ pub struct Page {
     pub body: String,
 }
 
-/// The pages of a listener.
+/// The pages that a listener serves.
 pub trait Pages: Send + Sync + 'static {
     /// Returns the page at a path, or `None` for status 404.
     fn page(&self, path: &str) -> impl Future<Output = Option<Page>> + Send;

@@ -59,7 +59,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The superblock that is mounted.
         existing: String,
-        /// The superblock of the claim.
+        /// The superblock that the claim requests.
         requested: String,
     },
     /// Either all files of a superblock have the label that it was mounted with, or each has its own label on the disk.
@@ -70,7 +70,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The label that the volume is mounted with.
         existing: SelinuxLabel,
-        /// The label of the claim.
+        /// The label that the claim requests.
         requested: SelinuxLabel,
     },
     /// Two block devices have the same data. If both were mounted, two superblocks would destroy the file system.
@@ -81,7 +81,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The device that the owner uses.
         existing: DeviceNumber,
-        /// The device of the claim.
+        /// The device that the claim is for.
         requested: DeviceNumber,
     },
 }

@@ -319,8 +319,8 @@ impl StateDirectory {
         Ok(list.unwrap_or_default().targets())
     }
 
-    /// Returns the volumes in the list of a device if it is of an earlier boot, when the number may have been another
-    /// device's. Returns none if the list is of this boot.
+    /// Returns the volumes in the list of a device if the list is of an earlier boot, in which another device may have
+    /// had the number. Returns no volumes if the list is of this boot.
     pub fn volumes_before_reboot(
         &self,
         device: DeviceNumber,

@@ -42,7 +42,8 @@ pub(crate) fn make(root: &Path) {
     }
 }
 
-/// Gives the directories to a user and group, so that a runtime can create mount points as root of a user namespace.
+/// Changes the owner of the root and its directories, so that a runtime can create mount points as root of a user
+/// namespace.
 pub(crate) fn chown(root: &Path, user: u32, group: u32) {
     lchown(root, Some(user), Some(group)).expect("chown a rootfs");
     for directory in DIRECTORIES {

@@ -116,7 +116,7 @@ impl<'a> Kubelet<'a> {
 
     fn wait_for_success(&self, id: &str, pod: &PodSandboxConfig, name: &str) {
         let mut exit_code = 0;
-        // The CRI does not answer while the runtime is restarted.
+        // Errors are ignored, because the CRI does not answer while the runtime is restarted.
         wait::wait_until("an init container to end", WAIT_TIMEOUT, || {
             let status = self.cri.status(id);
             status.is_ok_and(|status| {

@@ -242,7 +242,7 @@ on_each_delegate! {
             };
             let without = with_filler(0).config_bytes().len();
             let bundle = with_filler(size - without);
-            // The config has `annotations` twice, and the pod's own are the last.
+            // The config has the key `annotations` twice: first with the filler, then with the pod's own annotations.
             assert_eq!(bundle.config_bytes().len(), size);
             bundle
         };

@@ -1,4 +1,4 @@
-//! Daemons with other settings.
+//! Volumes in containers of docker daemons with other settings: `userns-remap`, and the containerd image store.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

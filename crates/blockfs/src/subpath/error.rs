@@ -45,7 +45,7 @@ pub enum SubpathError {
         /// The subPath as it was given.
         subpath: PathBuf,
     },
-    /// The target of a symbolic link doesn't exist. It isn't made.
+    /// The target of a symbolic link doesn't exist, and isn't created.
     #[error(
         "subPath {subpath:?}: is or contains a link to something that doesn't exist; hint: create the target of the link first"
     )]

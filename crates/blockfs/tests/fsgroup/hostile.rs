@@ -194,7 +194,7 @@ fn assert_walk_survives_renames(fstype: &str) {
     let outcome = std::thread::scope(|scope| {
         let renaming = scope.spawn(|| {
             let mut random = fastrand::Rng::with_seed(7);
-            // Some attempts fail, because the entry was moved before.
+            // Some renames fail, because the entry has already been moved away.
             for number in 0..RENAMES * 100 {
                 let [from, to] = [(); 2].map(|()| &directories[random.usize(0..directories.len())]);
                 let name = ["d", "0", "1", "file"][random.usize(0..4)];

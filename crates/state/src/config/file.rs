@@ -19,8 +19,9 @@ pub fn read(path: &Path) -> Result<Option<String>, ConfigError> {
         path: path.to_owned(),
         source,
     };
-    // Many nodes don't have the directory. One call shows that, while resolving the path takes several. A directory
-    // that exists is checked below even if the file doesn't exist, because others could have removed the file.
+    // Many nodes don't have the directory. One call shows that, while resolving the path takes several calls. A
+    // directory that exists is checked below even if the file doesn't exist, because users other than root could have
+    // removed the file.
     let directory = path.parent().unwrap_or(path);
     if matches!(directory.symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
     {

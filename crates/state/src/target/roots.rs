@@ -30,8 +30,8 @@ impl TargetLookup<'_> {
         })
     }
 
-    /// Returns whether the path is known to have no symbolic links, and its text alone shows that it is acceptable, as
-    /// [`Self::is_within`] defines that. If this returns `false`, [`Self::is_within`] may still return `true`.
+    /// Returns whether the path is known to have no symbolic links, and its text alone shows that [`Self::is_within`]
+    /// returns `true`. If this returns `false`, [`Self::is_within`] may still return `true`.
     #[must_use]
     pub fn is_within_as_written(&self, kubelet_dirs: &[PathBuf], match_roots: &[PathBuf]) -> bool {
         let below = |directory| self.path.as_path().strip_prefix(directory);

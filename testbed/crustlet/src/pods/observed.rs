@@ -27,7 +27,7 @@ pub(crate) struct ObservedPod {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObservedSandbox {
     pub(crate) id: String,
-    /// The number of sandboxes that the pod had before.
+    /// The number of sandboxes that the pod had before this one.
     pub(crate) attempt: u32,
     pub(crate) is_ready: bool,
     pub(crate) created: SystemTime,
