@@ -56,7 +56,7 @@ impl Crustlet {
     /// Configures an agent without starting it.
     pub fn stopped(node: &Node, containerd: &Containerd, driver: &Path) -> Self {
         let _operation = OperationGuard::begin();
-        // In a directory that only root can change.
+        // The agent's files are in a directory that only root can change.
         let home = node.handler().path();
         let root = node.handler().kubelet_dir();
         let manifests = home.with_file_name("manifests");

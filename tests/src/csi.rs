@@ -62,7 +62,7 @@ impl Csi {
 
     /// Configures a driver without starting it.
     pub fn stopped(node: &Node) -> Self {
-        // In a directory that only root can change.
+        // The driver's files are in a directory that only root can change.
         let home = node.handler().path();
         let data = home.with_file_name("csi");
         let kubelet = node.handler().kubelet_dir();

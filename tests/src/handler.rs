@@ -195,7 +195,7 @@ impl Handler {
 /// Creates a directory that only root can change. Returns it with a handler's name and a cleanup.
 fn home() -> (String, PathBuf, Cleanup) {
     let name = unique("runcrust");
-    // Not in /run, which may be mounted noexec.
+    // The directory is not in /run, which may be mounted noexec.
     let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));
     let owned = home.clone();
     let cleanup = Cleanup::register(move || remove_directory(&owned));

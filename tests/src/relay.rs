@@ -14,7 +14,7 @@ use tonic::Status;
 use crate::node::WAIT_TIMEOUT;
 use crate::wait_until;
 
-/// When a call is held.
+/// The moment at which a call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
     /// Before it is forwarded to the program.

@@ -1,4 +1,4 @@
-//! What can be observed of a container from outside.
+//! Reads what can be observed of a container from outside.
 
 use std::fs;
 use std::path::PathBuf;

@@ -28,7 +28,7 @@ pub(super) fn configurations() -> Vec<String> {
     all.map(|path| path.display().to_string()).collect()
 }
 
-/// What a call did.
+/// The observed effects of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Observation {
     /// The configuration that was opened, relative to the working directory.

@@ -18,7 +18,7 @@ pub fn count_instructions(
     command: &Command,
     spawn: impl Fn(Command) -> Child + Send + Sync,
 ) -> u64 {
-    // Only the thread that attached may trace the process.
+    // Only the thread that attached to the process may trace it.
     let count = || {
         on_one_processor();
         let mut child = spawn(stopped_before_exec(command));

@@ -19,7 +19,7 @@ pub fn create_entries(root: &Path, directories: usize, names: usize, files: usiz
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("chmod");
         let at = |number: usize| directory.join(number.to_string());
         for number in 0..names.min(files) {
-            // One call instead of open and close.
+            // This is one call instead of open and close.
             mknod(&at(number), SFlag::S_IFREG, mode, 0).expect("mknod");
         }
         for number in files..names {

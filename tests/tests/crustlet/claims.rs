@@ -311,7 +311,7 @@ on_each_delegate! {
         let message = scene.crustlet.wait_event(&object, "VolumeFailedDelete");
         assert!(message.starts_with(&staged.display().to_string()), "{message}");
         assert_eq!(scene.delete_calls(), 0);
-        // As the log says: inspect the directory, save its contents, remove it.
+        // The test does what the log says: inspect the directory, save its contents, remove it.
         fs::remove_dir_all(staged).unwrap();
         scene.crustlet.wait("the driver to be called", || scene.delete_calls() > 0);
     }

@@ -148,7 +148,7 @@ fn on_a_full_disk_all_volumes_can_be_removed() {
     let volumes = [
         csi.volume("raw", block()),
         csi.volume("plain", filesystem("ext4")),
-        // By the earlier draft, kubelet's publish is only known from the record.
+        // With the earlier draft, only the record shows that kubelet has published the volume.
         csi.volume("draft", filesystem("ext4")),
     ];
     let target = |volume: &CsiVolume| csi.target("pod", &volume.id);

@@ -227,7 +227,7 @@ fn the_node_does_not_grow_before_the_controller() {
     expect_error(scene.call(smaller), Code::OutOfRange);
     let mut negative = volume.expand(&target, -1);
     expect_error(scene.call(negative.clone()), Code::InvalidArgument);
-    // Without a size: the size of the image.
+    // Without a size in the request, the size of the image is used.
     negative.capacity_range = None;
     scene.call_ok(volume.grow(volume.capacity * 2));
     let grown = scene.call_ok(negative);

@@ -181,7 +181,7 @@ fn a_volume_without_its_device_can_be_removed() {
     let device = csi.device(&deferred.id);
     loopdev::detach(&device);
     let unstaged = csi.call(deferred.unstage());
-    // Another test may have got the number by now.
+    // Another test may have got the device's number by now.
     if LoopDevice::is_idle(&device) {
         let error = expect_error(unstaged, Code::FailedPrecondition);
         assert!(error.contains("it is published"), "{error}");
@@ -238,7 +238,7 @@ fn a_block_volume_whose_device_was_reused_can_be_unpublished() {
     csi.call(raw.delete()).unwrap();
 }
 
-/// For example by a backup.
+/// A backup may attach the image, for example.
 #[test]
 fn an_image_attached_by_others_does_not_delay_pods() {
     let node = Node::trusted(Delegate::Runc, "");

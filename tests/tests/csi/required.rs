@@ -68,7 +68,7 @@ const PUBLISH: &[Case<NodePublishVolumeRequest>] = &[
     }),
 ];
 
-/// In the order of a volume's life, because the whole requests are carried out.
+/// The calls are in the order of a volume's life, because the unmodified requests are carried out.
 #[test]
 fn each_required_field_of_each_call_is_checked() {
     let scene = Scene::new();

@@ -127,7 +127,7 @@ on_each_delegate! {
         scene.assert_serves(&bind(1, &scene.plain), "volume");
         scene.assert_serves(&bind(2, &scene.csi), "volume");
         scene.assert_serves(&bind(3, &scene.csi.join("sub")), "sub");
-        // In another pod it is refused.
+        // In another pod the source is refused.
         let sandbox = scene.node.sandbox("another-pod");
         let source = bind(4, &scene.csi.join("sub"));
         let bundle = scene.node.app_bundle(&sandbox).bind(&source, "/data", &[]).write();

@@ -228,7 +228,7 @@ fn a_file_that_cannot_be_edited_is_refused_with_its_line() {
     assert_eq!(scene.read(CONFIG), V2);
 }
 
-/// Otherwise others could change what a daemon that runs as root reads.
+/// Users who can write to the directory could change what a daemon that runs as root reads.
 #[test]
 fn a_configuration_directory_writable_by_others_is_refused() {
     let scene = Scene::new();

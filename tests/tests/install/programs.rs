@@ -176,7 +176,7 @@ fn a_program_writable_by_others_is_refused() {
     assert_eq!(fs::read_dir(scene.at("tmp")).unwrap().count(), 0);
 }
 
-/// Otherwise every create with the handler would fail.
+/// Every create with the handler would fail without them.
 #[test]
 fn a_missing_hook_or_delegate_is_refused() {
     let scene = Scene::new();

@@ -7,7 +7,7 @@ use crate::scene::Scene;
 
 const SYSTEMCTL: &str = "#!/bin/sh\necho \"$@\" >> /calls\n[ \"$1\" != show ] || cat /answer\n";
 const SHOW: &str = "show --property=ExecMainStartTimestampMonotonic,ReloadResult,ActiveState";
-/// For docker, which is reloaded: the time of a reload is not that of a start.
+/// The call for docker, which is reloaded and not restarted: the time of a reload is not that of a start.
 const SHOW_DOCKER: &str = "show --property=StateChangeTimestampMonotonic,ReloadResult,ActiveState";
 
 /// Returns a node whose daemon is in this state, and started this many microseconds after the node.

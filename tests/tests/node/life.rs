@@ -55,7 +55,7 @@ on_each_delegate! {
             words.split_whitespace().map(|word| word.parse::<i64>().unwrap()).product()
         };
         assert!(blocks() < 64 * MIB);
-        // Without its streams, because the call would otherwise wait for it.
+        // The loop does not inherit the call's streams, because the call would otherwise wait for it.
         let script = "(while date >> /data/log; do :; done) > /dev/null 2>&1 &";
         let _ = pod.cri().sh(&app, script);
         assert_eq!(pod.ops().expand(pod.target(), 256 * MIB, 0).unwrap(), 512 * MIB);

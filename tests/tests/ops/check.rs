@@ -236,7 +236,7 @@ fn an_address_in_use_is_reported() {
     }
 }
 
-/// For example in a pod whose container has no volumeMount for it.
+/// A match root is missing, for example, in a pod whose container has no volumeMount for it.
 #[test]
 fn a_missing_match_root_is_reported() {
     let (node, _) = installed();

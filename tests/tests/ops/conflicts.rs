@@ -91,7 +91,7 @@ on_each_delegate! {
         });
         assert_eq!(staged_infos.last(), Some(&expected));
 
-        // In use: other content is refused.
+        // While the volume is in use, other content is refused.
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         let before = file_identities(&entry);

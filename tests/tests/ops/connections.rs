@@ -86,7 +86,7 @@ fn hundreds_of_silent_connections_block_no_client() {
         .lines()
         .filter(|it| it.contains("HTTP/2 preface"))
         .collect();
-    // Once for each socket, with the client.
+    // The warning is logged once for each socket, with the client.
     assert_eq!(warnings.len(), 2, "{log}");
     let pid = format!("uid 0, pid {}", std::process::id());
     assert!(warnings.iter().all(|line| line.contains(&pid)), "{log}");

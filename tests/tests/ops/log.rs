@@ -152,7 +152,7 @@ fn a_journal_that_is_not_its_own_gets_nothing() {
     assert!(time.contains('T') && time.ends_with('Z'), "{line}");
 }
 
-/// For example in a container without the journal's socket.
+/// A container may lack the journal's socket, for example.
 #[test]
 fn without_the_journals_socket_lines_are_written() {
     let node = Node::trusted(Delegate::Runc, "");

@@ -166,7 +166,7 @@ fn silent_clients_do_not_block_other_clients() {
     let unread = (0..100).map(|_| {
         let mut stream = connect();
         stream.set_nonblocking(true).unwrap();
-        // As many requests as the daemon reads.
+        // Writes as many requests as the daemon reads.
         let _ = stream.write(requests.as_bytes());
         stream
     });

@@ -157,7 +157,7 @@ fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
 #[test]
 fn a_volume_is_kept_if_its_target_directory_is_unrecorded() {
     let volume = StagedVolume::new(Delegate::Runc);
-    // As in an entry of another program, or of an early version of crust_ops.
+    // An entry of another program, or of an early version of crust_ops, looks like this.
     let target_record = volume.entry().join("target.json");
     fs::remove_file(&target_record).unwrap();
     fs::remove_dir(&volume.target).unwrap();

@@ -108,7 +108,7 @@ fn gc_without_a_crust_directory_reports_nothing() {
     assert_eq!(run.stdout, "removed 0, left 0\n");
 }
 
-/// With a small limit of open files.
+/// Both commands run with a small limit of open files.
 #[test]
 fn gc_and_list_keep_few_files_open() {
     const TEMPORARY_FILES: usize = 3000;

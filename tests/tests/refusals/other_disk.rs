@@ -104,7 +104,7 @@ on_each_delegate! {
             let Replaced { node, target, other, .. } = &replaced;
             let plain = replaced.plain();
             let sentence = replaced.refuses(&plain);
-            // In this mode a sandbox has no volumes.
+            // With the settings of `HOOK` a sandbox has no volumes.
             if extra != HOOK {
                 let _ = replaced.refuses(&node.sandbox_bundle(POD).write());
             }

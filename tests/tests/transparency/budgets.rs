@@ -116,7 +116,7 @@ on_each_delegate! {
         let neighbours = ["/sys/dev/block/", "/dev/loop"].map(|text| part.containing(text).count());
         let count = part.count() - neighbours.iter().sum::<usize>();
         assert!(count <= START + CREATE + 3 * MOUNTS + VOLUME, "{count} {part:#?}");
-        // Once to match the volume, and once under its lock.
+        // The entry is read once to match the volume, and once under its lock.
         assert_eq!(part.opened("mountInfo.json"), 2, "{part:#?}");
     }
 

@@ -171,7 +171,7 @@ fn checkpoint_and_restore(delegate: Delegate) -> [Answer; 3] {
     let _ = shim.call("state @ID").success();
     let saved = shim.call(&format!("checkpoint {paths} @ID"));
     let _ = shim.call("state @ID");
-    // With the path of criu, and with one that does not exist.
+    // One call has the path of criu, the other a path that does not exist.
     let _ = shim.call(&format!("--criu /usr/sbin/criu checkpoint {paths} @ID"));
     let _ = shim.call(&format!("--criu /no/such/criu checkpoint {paths} @ID"));
     let _ = twins.answers("--root @ROOT kill @ID KILL");

@@ -142,7 +142,7 @@ fn a_volume_in_use_is_kept_under_every_path() {
     }
 }
 
-/// Otherwise a source below the volume's directory would be passed through, and show the host's directory.
+/// If the volume were lost, a source below its directory would be passed through, and show the host's directory.
 #[test]
 fn a_failed_stage_keeps_the_volume_under_other_paths() {
     let scene = Scene::new();

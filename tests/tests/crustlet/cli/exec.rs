@@ -21,7 +21,7 @@ fn it_passes_on_output_and_exit_code() {
     scene.crustlet.wait("the other container to write", || {
         exec(&["web", "-c", "other", "--", "cat", "/tmp/other"]).stdout == "x\n"
     });
-    // More than gRPC's default limit for one message.
+    // The output is larger than gRPC's default limit for one message.
     let run = exec(&["web", "--", "sh", "-c", "busybox seq 1 1000000"]).success();
     assert_eq!(run.stdout.len(), 6_888_896);
     let run = exec(&["web", "--", "sh", "-c", "kill -9 $$"]);

@@ -117,7 +117,7 @@ fn an_unkillable_child_affects_one_volume_only() {
     let device = scene.node.ext4();
     let frozen = Frozen::new(&scene.node, &device);
     let other = scene.stage_second();
-    // Only for the first volume.
+    // Only for the first volume, the program starts a process that hangs in the kernel.
     scene.script(&format!(
         "case $3 in *pv-1/*) setsid sh -c 'echo x > {}' >/dev/null 2>&1 & \
          until grep -q '^State:.*D' /proc/$!/status; do :; done; esac; echo '{ANSWER}'",

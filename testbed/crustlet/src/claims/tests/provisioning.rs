@@ -147,7 +147,7 @@ fn an_unclaimed_volume_is_deleted_once_unused() {
     assert_eq!(fixture.records, Records::default());
 }
 
-/// Without this, moving the file or mounting the manifests' directory late would lose data.
+/// If the volume were deleted, moving the file or mounting the manifests' directory late would lose data.
 #[test]
 fn a_claim_without_a_manifest_keeps_its_volume() {
     let mut fixture = Fixture::provisioned();
