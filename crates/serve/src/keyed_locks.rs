@@ -10,11 +10,11 @@ use tokio::sync::{Mutex as AsyncMutex, OwnedMutexGuard};
 #[derive(Debug, Clone)]
 pub struct KeyedLocks<K>(Arc<Mutex<LocksByKey<K>>>);
 
-/// The locks that a call holds or waits for.
+/// The locks that calls hold or wait for, by their keys.
 type LocksByKey<K> = HashMap<K, Arc<AsyncMutex<()>>>;
 
-/// A held lock. Dropping it releases the lock. The work of a call holds it, and the work can outlast a caller that
-/// hangs up: either it is completed before the next call's work begins, or it never begins.
+/// A held lock. Dropping it releases the lock. The work of a call holds the lock, also after the caller has
+/// hung up. So the work is completed before the next call's work begins, or it never begins.
 #[derive(Debug)]
 pub struct KeyedLockGuard<K: Eq + Hash> {
     locks: KeyedLocks<K>,
@@ -30,8 +30,8 @@ impl<K> Default for KeyedLocks<K> {
 }
 
 impl<K: Clone + Eq + Hash> KeyedLocks<K> {
-    /// Waits for the lock. Earlier callers get it first. Only the calls of this process are excluded: against other
-    /// processes there is the lock of the volume's entry on disk.
+    /// Waits for the lock. Earlier callers get it first. Excludes only the calls of this process. The lock of the
+    /// volume's entry on disk excludes other processes.
     pub async fn lock(&self, key: K) -> KeyedLockGuard<K> {
         let lock = Arc::clone(self.by_key().entry(key.clone()).or_default());
         // The guard is made before the wait. If the caller hangs up meanwhile, dropping it removes an unused entry.

@@ -231,7 +231,7 @@ impl CrustDirectory {
     /// path that the volume was staged by. Succeeds if there is no entry.
     pub fn unstage(&self, path: &TargetPath) -> Result<(), FileError> {
         let paths = self.paths_of(path);
-        // The entry of the target path goes first. After a crash in between, the volume isn't staged any more.
+        // The entry of the target path is removed first: after a crash in between, the volume isn't staged any more.
         let own = paths
             .iter()
             .filter(|path| !self.belongs_to_other_volume(path, &paths.target));

@@ -350,7 +350,7 @@ impl Directory {
             Err(Errno::NOENT) => return Ok(true),
             Err(error) => return Err(failed("renameat", &self.path.join(name), error)),
         }
-        // The lock shows others who search for leftovers that this process still uses the file.
+        // A process that searches for leftovers sees by the lock that the file is still being used.
         let held = self.find_lock(&temporary).ok().flatten();
         let _held = held.filter(|file| temporary::try_lock(file).is_ok());
         let now = self.read_record(&temporary);
@@ -405,8 +405,8 @@ impl Directory {
         Ok(entries)
     }
 
-    /// Iterates over the names and their inode numbers, without a limit. The caller may remove names that it has got.
-    /// Names that aren't UTF-8 are left out.
+    /// Iterates over the names and their inode numbers, without a limit. The caller may remove a file once the iterator
+    /// has returned its name. Names that aren't UTF-8 are left out.
     pub(crate) fn entries(
         &self,
     ) -> Result<impl Iterator<Item = Result<(String, u64), FileError>>, FileError> {

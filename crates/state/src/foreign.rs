@@ -211,7 +211,7 @@ impl ForeignFile {
 
     fn copy_xattrs(&self, to: &File) -> Result<(), ForeignFileError> {
         for name in xattr_names(&self.file).map_err(self.failed("flistxattr"))? {
-            // These are digests of the old content, which would make the new file unreadable under IMA.
+            // These attributes contain digests of the old content. They would make the new file unreadable under IMA.
             if matches!(name.to_bytes(), b"security.ima" | b"security.evm") {
                 continue;
             }

@@ -73,7 +73,8 @@ fn is_printable(letter: char) -> bool {
         return matches!(letter, ' '..='~');
     }
     // A character is printable if `Debug` of a string doesn't escape it: the standard library has a table of the
-    // current Unicode version. It is put after another letter, because a combining mark without one is escaped.
+    // current Unicode version. `letter` is put after an `a`, because a combining mark at the start of a string is
+    // escaped.
     let mut buffer = [b'a'; 5];
     let length = letter.encode_utf8(&mut buffer[1..]).len();
     let text = str::from_utf8(&buffer[..=length]).unwrap_or_default();

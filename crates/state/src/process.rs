@@ -149,7 +149,8 @@ const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Returns the pid of the calling process in `/proc`. In a createContainer hook, the pid namespace is the container's,
 /// but `/proc` is still the host's.
 pub(crate) fn own_pid() -> u32 {
-    /// The pid by getpid(2), and that in `/proc`. The first one shows whether a forked child calls.
+    /// The pid by getpid(2), and the pid in `/proc`. If getpid(2) returns another pid, the caller is a forked child,
+    /// and the cached pid is its parent's.
     static CACHED: OnceLock<(u32, u32)> = OnceLock::new();
     let getpid = std::process::id();
     let pid_in_proc = || {

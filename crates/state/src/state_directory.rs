@@ -168,8 +168,8 @@ impl StateDirectory {
         lock.retire(&self.root.create()?.create_directory(LOCKS)?, name)
     }
 
-    /// Calls `visit` with each lock of a volume or a device and the path of its file, until it breaks. Their number
-    /// isn't limited. `visit` may retire the locks that it gets.
+    /// Calls `visit` with each lock of a volume or a device and the path of its file, until `visit` breaks.
+    /// The number of locks isn't limited. `visit` may retire the locks that it gets.
     pub fn visit_locks(
         &self,
         mut visit: impl FnMut(LockName, PathBuf) -> ControlFlow<()>,

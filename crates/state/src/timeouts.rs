@@ -9,14 +9,14 @@ const KUBELET_SANDBOX: Duration = Duration::from_secs(240);
 /// Kubelet's timeout of CRI's `CreateContainer`.
 const KUBELET_CONTAINER: Duration = Duration::from_secs(120);
 
-/// The timeout of runcrust's own part of a create, before it execs the delegate. The volumes of a sandbox are mounted
-/// by its hook, and so not part of this.
+/// The timeout of runcrust's own part of a create, before it execs the delegate. It doesn't include the mounts of
+/// a sandbox's volumes, because the sandbox's hook makes them.
 pub const CREATE: Duration = Duration::from_secs(110);
 
 /// The timeouts of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HookTimeouts {
-    /// The timeout that the hook itself keeps.
+    /// The timeout after which the hook itself gives up.
     pub hook: Duration,
     /// The timeout after which the delegate kills the hook, as written to the config: whole seconds.
     pub delegate: Duration,

@@ -76,7 +76,7 @@ pub enum MountErrorCause {
         /// Size of the device in bytes.
         device_size: u64,
     },
-    /// ENOENT of btrfs, and the device exists: the subvolume that an option names doesn't.
+    /// ENOENT of btrfs, and the device exists: the file system lacks the subvolume that an option names.
     #[error("the file system has no subvolume that matches {option}")]
     NoSubvolume {
         /// The option `subvol` or `subvolid`, with its value.
@@ -255,7 +255,8 @@ pub(super) fn find_cause(
 
 fn cause_of_invalid(log: &[String], context: &ErrorContext<'_>) -> MountErrorCause {
     let fstype = context.fstype.to_owned();
-    // File systems with the legacy mount API check their options only now. So do all for combinations of options.
+    // File systems with the legacy mount API check their options only now. All file systems check combinations of
+    // options only now.
     if let Some(option) = unknown_parameter(log) {
         return MountErrorCause::BadOption { fstype, option };
     }
@@ -315,7 +316,7 @@ fn unsupported_unit(context: &ErrorContext<'_>) -> Option<MountErrorCause> {
     })
 }
 
-/// Returns the cause of ENOENT if the device exists: something in the file system doesn't.
+/// Returns the cause of ENOENT if the device exists: an object in the file system is missing.
 fn missing_object(context: &ErrorContext<'_>) -> MountErrorCause {
     let mut options = context.options.iter();
     let subvolume = options.rfind(|option| matches!(option.key(), "subvol" | "subvolid"));

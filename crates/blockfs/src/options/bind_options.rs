@@ -10,7 +10,7 @@ use rustix::mount::MountAttrFlags;
 struct BindOption {
     option: &'static str,
     attribute: MountAttrFlags,
-    /// The bits of which the attribute is one value.
+    /// The bits that the option sets to `attribute`. For a flag they are the same bits.
     mask: MountAttrFlags,
     /// The options that set the same bits to another value.
     alternatives: &'static [&'static str],

@@ -542,7 +542,7 @@ fn fast_commits_to_replay_are_not_reported_as_a_device_error() {
         let file = openat(&volume, name, create, Mode::from(0o600)).expect("a file");
         rustix::fs::fsync(&file).expect("a fast commit");
     }
-    // Like a snapshot of the disk.
+    // Copied while the volume is mounted, like a snapshot of the disk.
     let snapshot = Image::clone_of(&image);
     drop(volume);
     let loop_device = snapshot.attach();

@@ -195,7 +195,7 @@ fn a_file_system_that_is_read_only_by_design_is_not_changed() {
         mounted.expect("the volume is mounted")
     };
     let ext4 = mount(true);
-    // As for a second pod.
+    // Mounts the file system a second time, as for a second pod.
     let second = mount(false);
 
     for (name, root) in [

@@ -85,7 +85,7 @@ pub(super) const SAMPLES: Samples = Samples {
 const MAIN: &str = "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
 const DROP_IN: &str = "/etc/containerd/conf.d/runcrust.toml";
 const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
-/// The same since version 3.
+/// The section of the CRI plugin since version 3.
 const OTHER: &str = "plugins.\"io.containerd.cri.v1.runtime\".containerd";
 
 fn import(name: &str, text: &str) -> ConfigFile {

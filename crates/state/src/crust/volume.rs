@@ -82,7 +82,7 @@ impl Volume {
     /// Removes the record of users and `runtime-cli`, because the volume isn't in use any more.
     pub fn clear_users(&self) -> Result<(), EntryError> {
         for entry in &self.entries {
-            // The record goes last: after a crash in between, it still shows that the volume was in use.
+            // The record is removed last: after a crash in between, it still shows that the volume was in use.
             entry.directory.remove(RUNTIME_CLI)?;
             entry.directory.remove(RECORD_FILE)?;
         }
@@ -155,7 +155,7 @@ impl Volume {
 
     /// Removes the pending resize, because it was carried out or withdrawn.
     pub fn clear_resize(&self) -> Result<(), EntryError> {
-        // The first entry goes last, because it is the one that is read.
+        // The file in the first entry is removed last, because it is the one that is read.
         for entry in self.entries.iter().rev() {
             entry.directory.remove(RESIZE_FILE)?;
         }

@@ -25,13 +25,13 @@ pub struct StagedChange<'a> {
 
 #[derive(Debug)]
 enum Action<'a> {
-    /// Replaces the file, if there is one.
+    /// Creates the file, or replaces an existing one.
     Write,
-    /// Fails if the file exists.
+    /// Creates the file. Fails if it exists.
     Create,
-    /// Fails if the file has changed since it was read.
+    /// Replaces the file. Fails if it has changed since it was read.
     Replace(&'a ForeignFile),
-    /// Fails if the file has changed since it was read.
+    /// Removes the file. Fails if it has changed since it was read.
     Remove(&'a ForeignFile),
 }
 

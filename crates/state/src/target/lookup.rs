@@ -24,8 +24,8 @@ pub struct TargetLookup<'a> {
     pub(super) link_free: Option<LinkFreePath<'a>>,
 }
 
-/// The deepest part of a path that exists, if no component of it is a symbolic link. The path is its own resolved form
-/// then, which one system call has shown. (`realpath(3)` makes one for each component.)
+/// The deepest part of a path that exists, if no component of it is a symbolic link. Such a path is
+/// equal to its resolved form. One system call has shown that; `realpath(3)` makes one call for each component.
 #[derive(Debug)]
 pub(super) struct LinkFreePath<'a> {
     pub(super) part: &'a Path,
