@@ -198,7 +198,7 @@ fn an_event_reports_a_claim_whose_manifest_is_gone() {
 fn a_hung_driver_does_not_delay_claims_of_others() {
     let scene = scene();
     let socket = scene.node.dir().join("hung");
-    // It accepts connections, and never answers.
+    // The hung driver accepts connections, and never answers.
     let _listener = UnixListener::bind(&socket).unwrap();
     scene.restart_with_other(&socket);
     let class = StorageClass::new("hung").immediate().to_string();
@@ -286,8 +286,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// Its records are damaged, so the agent does not know that it is on the node, and its directory contains an
-    /// unknown file, which the agent does not remove.
+    /// The volume's records are damaged, so the agent does not know that the volume is on the node. Its directory
+    /// contains an unknown file, which the agent does not remove.
     fn a_volume_is_not_deleted_while_the_node_may_hold_it(delegate: Delegate) {
         let scene = Scene::new(delegate);
         scene.apply("now", &[&StorageClass::new(IMMEDIATE).immediate()]);

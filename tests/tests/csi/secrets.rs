@@ -111,7 +111,7 @@ fn failed_calls_are_logged_without_secrets() {
     }
 }
 
-/// Neither the error of a conflicting request nor the log contains the options of the first one.
+/// Neither the error of a conflicting request nor the log contains the options of the first request.
 #[test]
 fn conflicts_are_reported_without_secrets() {
     let scene = Scene::with(&["--log-level", "trace"]);
