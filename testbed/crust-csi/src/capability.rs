@@ -20,7 +20,7 @@ use crate::serde_text;
 /// volume even if kubelet doesn't know of deferral.
 pub(crate) const DEFER_KEY: &str = "crust.dev/defer";
 
-/// A key like [`DEFER_KEY`], for the fsGroup change policy. A kubelet without KEP-2857 doesn't pass the policy of the pod.
+/// A key like [`DEFER_KEY`], for the fsGroup change policy. A kubelet without KEP-2857 doesn't pass the pod's policy.
 pub(crate) const CHANGE_POLICY_KEY: &str = "crust.dev/fsgroup-change-policy";
 
 /// The prefix of the driver's own keys. Other keys are ignored.
