@@ -51,7 +51,7 @@ pub(crate) enum DelegateError {
         .0.display()
     )]
     NotExecutable(PathBuf),
-    /// No delegate is configured, and none of [`DEFAULT_PATHS`] is one.
+    /// No delegate is configured, and none of [`DEFAULT_PATHS`] is an executable file.
     #[error(
         "no delegate: none of {} is an executable file; hint: install runc or crun, or set \
          `delegate` in runcrust's configuration", DEFAULT_PATHS.join(", ")
@@ -148,7 +148,7 @@ impl Executable {
         let mut metadata = fs::symlink_metadata(path).map_err(failed)?;
         let mut kind = DelegateKind::from_file_name(path);
         if metadata.is_symlink() {
-            // `/usr/bin/runc` may be a link to crun, and krun always is one.
+            // `/usr/bin/runc` may be a link to crun, and krun is always a link to crun.
             let target = fs::canonicalize(path).map_err(failed)?;
             metadata = fs::metadata(&target).map_err(failed)?;
             kind = DelegateKind::from_file_name(&target);

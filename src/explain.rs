@@ -172,8 +172,9 @@ impl Explanation {
         })
     }
 
-    /// Explains the plan of a config. `given` is the config as its caller wrote it, and `document` its form
-    /// [`with_unambiguous_config`]. `config` is the file's content, which an earlier create may have rewritten.
+    /// Explains the plan of a config. `given` is the config as its caller wrote it, and `document` the form of it that
+    /// [`with_unambiguous_config`] provides. `config` is the file's content, which an earlier create may have
+    /// rewritten.
     fn explain_plan(
         &mut self,
         call: &CreateCall<'_>,
@@ -352,8 +353,8 @@ fn explain_mounts<'m>(
     explained.collect()
 }
 
-/// Returns a note for a source that has the path of a CSI volume although nothing is staged for it; `None` for any other
-/// source.
+/// Returns a note for a source that has the path of a CSI volume although nothing is staged for it; `None` for any
+/// other source.
 fn unstaged_note(source: &str, call: &CreateCall<'_>) -> Option<String> {
     let path = TargetPath::new(source).ok()?;
     let bind = path.subpath_bind().map(|bind| bind.target());

@@ -17,7 +17,7 @@ pub(crate) enum Role {
     AppContainer {
         /// The sandbox's id from the annotation. It is used to find the sandbox's record and isn't proof of anything.
         sandbox_id: String,
-        /// The pod's UID, set for CRI-O only: its sandboxes need not be containers, and then they have no record.
+        /// The pod's UID, set for CRI-O only: a sandbox of CRI-O need not be a container, and then it has no record.
         pod_uid: Option<String>,
     },
     /// A container that wasn't created by a CRI runtime, but by podman, docker or a caller with a plain bundle. The

@@ -82,7 +82,7 @@ fn volume_rules(
     let added = records.into_iter().flat_map(|(_, record)| record.added);
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());
     let rules = rules.map(|added| added.element).filter(|rule| {
-        // The record may belong to an earlier container, or to one that was never created.
+        // The record may belong to an earlier container, or to a container that was never created.
         let (device, id) = (device_of(rule), id.to_str());
         matches!((device, id), (Some(device), Some(id)) if crust_volume::uses_device(&context, id, device))
     });

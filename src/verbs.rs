@@ -158,7 +158,7 @@ pub(crate) fn run(argv: &[OsString], index: usize, config: Result<Config, Config
         Ok(output) => match writeln!(std::io::stdout(), "{output}") {
             Ok(()) if !output.is_failure() => SUCCESS,
             Ok(()) => FAILURE,
-            // The verb has succeeded, but the caller can't know.
+            // The verb has succeeded, but the caller can't know that without the output.
             Err(error) => report_failure(&Failure {
                 code: GrpcCode::Internal,
                 message: format!("write the result to stdout: {error}"),

@@ -82,8 +82,8 @@ fn parse_update(mut cursor: Cursor<'_>) -> Command {
 
 /// Handles an ambiguous argument before the subcommand, which may or may not take the next argument as its value.
 ///
-/// Fails only if a [`CreateVerb`] comes after the argument. Otherwise the command line can't create a container, however
-/// it is parsed.
+/// Fails only if a [`CreateVerb`] comes after the argument. Otherwise the command line can't create a container,
+/// however it is parsed.
 fn ambiguous_before_subcommand(
     argv: &[OsString],
     index: usize,

@@ -84,7 +84,7 @@ struct ContainerVolume<'a, 'p> {
     target: &'p TargetPath,
     /// The mounts. Each of them gets a view.
     mounts: &'a [&'p PlannedMount],
-    /// The user namespace whose ids the views show.
+    /// The user namespace whose id mappings the views use.
     ids: Option<&'a OwnedFd>,
 }
 

@@ -77,7 +77,7 @@ impl<'a, 'p> UserGuard<'a, 'p> {
         }
     }
 
-    /// Locks one of the container's volumes. Fails if its entry has changed since the container was planned.
+    /// Locks one of the container's volumes. Fails if the volume's entry has changed since the container was planned.
     pub(super) fn lock(&self, target: &TargetPath) -> Result<LockedVolume> {
         Ok(crust_volume::lock_unchanged(
             self.context,

@@ -64,7 +64,7 @@ impl<'a> CreateCall<'a> {
         Ok(ForeignFile::read(&self.config_path())?)
     }
 
-    /// Returns the path of the config, relative to the caller's directory if it was given so.
+    /// Returns the path of the config. It is relative to the caller's directory if the caller gave a relative path.
     pub(crate) fn config_path(&self) -> PathBuf {
         let config = self.command.config.clone();
         config.unwrap_or_else(|| self.command.bundle.join("config.json"))
@@ -113,7 +113,8 @@ impl<'a> CreateCall<'a> {
         rewrite::is_rewritten(document, is_sandbox(document), self.config)
     }
 
-    /// Plans a create. `given` is the config as its caller wrote it, and `document` its form [`with_unambiguous_config`].
+    /// Plans a create. `given` is the config as its caller wrote it, and `document` the form of it that
+    /// [`with_unambiguous_config`] provides.
     pub(crate) fn plan(
         &self,
         document: &Document<'_>,
@@ -140,7 +141,7 @@ impl<'a> CreateCall<'a> {
         Ok(plan)
     }
 
-    /// Returns the config's real path, which identifies the bundle whatever path it is given by.
+    /// Returns the config's real path, which identifies the bundle by whichever path the caller gives it.
     pub(crate) fn real_config(&self) -> Result<PathBuf> {
         let given = self.config_path();
         let config = given.canonicalize();
@@ -201,7 +202,7 @@ impl<'a> CreateCall<'a> {
         Ok((rewrite.with_context(|| plan.subject())?, hooks))
     }
 
-    /// Returns the properties of each volume. Fails if the container can't have one of them.
+    /// Returns the properties of each volume. Fails if the container can't have one of the volumes.
     fn properties(
         &self,
         plan: &ContainerPlan,

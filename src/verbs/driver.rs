@@ -220,7 +220,7 @@ const BASE_CAPABILITIES: [&str; 4] = [
 ];
 
 const RESIZE: &str = "VOLUME_RESIZE";
-/// Only hosts with an enforced SELinux policy have this: without one, labels have no effect.
+/// Only hosts that enforce an SELinux policy have this capability: without a policy, labels have no effect.
 const LABEL_ON_MOUNT: &str = "SELINUX_RELABEL_ON_MOUNT";
 
 pub(super) fn capabilities(config: &Config) -> Result<Value, Failure> {

@@ -66,7 +66,7 @@ pub fn mount_reserved(
         let user = user
             .cloned()
             .ok_or_else(|| Cause::NotPending(id.to_owned()))?;
-        // Plans with the device that the volume was reserved on. The mount compares it with the staged one.
+        // Plans with the device that the volume was reserved on. The mount compares this device with the staged one.
         let (plan, mut others) = plan_for_users(context.config, &locked.volume, live, label)?;
         others.remove(UserKind::Container, id);
         let pod_uid = user.pod_uid.clone();

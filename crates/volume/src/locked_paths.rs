@@ -73,8 +73,8 @@ impl Context<'_> {
                     locks,
                 });
             }
-            // The locks are dropped. If all were taken, another call staged or unstaged the volume by another path
-            // meanwhile, and the volume has other paths now.
+            // The locks are dropped, and the paths are read again. If all locks were taken, another call has staged or
+            // unstaged the volume by another path meanwhile, and so has changed the volume's paths.
             let locked = locks.map(drop);
             self.forget_unstaged(&paths);
             locked?;
