@@ -285,7 +285,7 @@ fn a_device_that_is_open_is_not_changed() {
     assert!(loops::detach(&test_image.image, long_deadline()).expect("the image is detached"));
 }
 
-/// The other loop device has it open, like a process.
+/// The other loop device has the image's device open, as a process might have.
 #[test]
 fn another_loop_device_on_the_device_is_named() {
     let test_image = TestImage::new();

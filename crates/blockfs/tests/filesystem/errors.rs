@@ -124,7 +124,7 @@ fn a_bad_option_of_btrfs_is_named_by_old_and_new_kernels() {
     }
 }
 
-/// The kernel checks such options together, and reports the reason only in its own log.
+/// The kernel checks all options together for such conflicts, and reports the reason only in its own log.
 #[test]
 fn all_options_are_named_if_some_exclude_each_other() {
     for (fstype, options) in [
@@ -185,7 +185,7 @@ fn a_device_held_by_another_type_is_busy() {
     drop(ext2);
 }
 
-/// Before Linux 6.6 the kernel can't refuse this itself, and callers check with `open(O_EXCL)`.
+/// Before Linux 6.6 the kernel can't refuse the second mount itself, and callers check with `open(O_EXCL)`.
 #[test]
 fn a_second_mount_of_an_exclusive_device_is_refused() {
     for fstype in TYPES {
@@ -210,7 +210,8 @@ fn a_second_mount_of_an_exclusive_device_is_refused() {
     }
 }
 
-/// btrfs has allowed this since Linux 6.8. There only runcrust's records of the device's users prevent it.
+/// btrfs isn't tested: it has allowed both mounts since Linux 6.8, and only runcrust's records of the device's users
+/// prevent the second one.
 #[test]
 fn a_device_is_not_mounted_read_only_and_read_write_at_once() {
     for (fstype, first, second) in [
@@ -443,7 +444,7 @@ fn a_dirty_journal_on_a_read_only_device_is_not_replayed() {
     assert!(is_dirty(&image));
 }
 
-/// mount(8) does the same.
+/// A read-only mount by mount(8) replays the journal as well.
 #[test]
 fn a_dirty_journal_on_a_writable_device_is_replayed() {
     let image = ext4_with_dirty_journal();
@@ -484,7 +485,7 @@ fn a_btrfs_on_several_devices_is_refused_before_the_mount() {
     }
 }
 
-/// Signatures that libblkid knows too.
+/// The devices have signatures that libblkid knows too.
 #[test]
 fn other_contents_are_named_and_no_hint_suggests_formatting() {
     for (program, arguments, bytes, name) in [

@@ -275,7 +275,7 @@ fn assert_walked(volume: &Volume, name: &str) {
     assert_eq!(progress.counts.changed, 0, "{name}");
 }
 
-/// Their tables aren't supported, or the driver may not use them.
+/// The inode tables of these file systems aren't supported, or the driver may not use the tables.
 #[test]
 fn other_file_systems_are_walked() {
     in_mount_namespace("inodes::other_file_systems_are_walked", || {

@@ -151,7 +151,7 @@ fn setuid_setgid_and_sticky_survive_the_change_of_group() {
     let tree = Tree::new();
     let program = tree.file("program", 0o4711);
     let both = tree.file("both", 0o6755);
-    // Its mode needs no further bits, but the chown clears setuid.
+    // The mode of this file needs no further bits, but the chown clears setuid.
     let complete = tree.file("complete", 0o4770);
     let shared = tree.directory("shared", 0o1777);
     apply_and_count(tree.open(), GROUP);

@@ -205,7 +205,7 @@ fn the_cgroup_driver_is_that_of_the_nodes_other_runtimes() {
         assert_eq!(value, expected, "{after}");
         assert_eq!(notes.is_empty(), expected.is_some(), "{notes:?}");
     }
-    // Another file may set it.
+    // Another file may set `SystemdCgroup`.
     let main = format!("{MAIN}{}", runtime("runc", Some(true)));
     let image = format!("version = 2\n[{SECTION}]\nsnapshotter = \"x\"\n");
     let (_, text, _) = installed(vec![main_file(&main), import("1.toml", &image)]);

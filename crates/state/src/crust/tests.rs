@@ -321,7 +321,7 @@ fn a_pending_resize_is_in_both_entries_until_it_is_cleared() {
     }
 }
 
-/// Returns the same metadata, but read-only.
+/// Returns the metadata of [`info`], but read-only.
 fn other_options(target: &TargetPath) -> MountInfo {
     MountInfo {
         read_only: true,
