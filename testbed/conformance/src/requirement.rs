@@ -19,9 +19,9 @@ pub(crate) enum RequirementKind {
 /// The level of a requirement, as in RFC 2119.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
-    /// Without it data is lost or belongs to another pod, or a pod does not start.
+    /// If the requirement is not met, data is lost or belongs to another pod, or a pod does not start.
     Must,
-    /// The protocol says it beyond the KEP, or a runtime can have a reason not to do it.
+    /// Only the protocol specifies the requirement, and not the KEP, or a runtime can have a reason not to meet it.
     Should,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Requirement {
     pub(crate) id: &'static str,
     pub(crate) kind: RequirementKind,
     pub(crate) level: Level,
-    /// The section of KEP-2857 or of docs/protocol.md that specifies it.
+    /// The section of KEP-2857 or of docs/protocol.md that specifies the requirement.
     pub(crate) source: &'static str,
     pub(crate) sentence: &'static str,
     pub(crate) needs: Option<Prerequisite>,

@@ -85,7 +85,7 @@ impl ServiceState {
         let guard = locks.try_lock(&volume.to_owned());
         let guard = guard.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
         self.run(Some(volume), move |driver| {
-            // Held here because the work may outlast its caller.
+            // The guard is held here because the work may outlast its caller.
             let _guard = guard;
             work(driver)
         })

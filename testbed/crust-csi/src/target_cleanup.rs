@@ -106,7 +106,7 @@ pub(crate) fn remove_target(
     };
     match removed {
         Ok(()) => Ok(None),
-        // Either it isn't empty, or a process has written to it while it was being removed.
+        // Either the target isn't empty, or a process has written to it while it was being removed.
         Err(CleanupError::Call {
             errno: Errno::NOTEMPTY,
             ..

@@ -118,7 +118,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// Otherwise the container runtime would create a directory for the second volume, on the node's disk.
+    /// If the pod were accepted, the container runtime would create a directory for the second volume, on the node's
+    /// disk.
     fn refuses_two_claims_of_the_same_storage_in_a_pod(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");

@@ -201,7 +201,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
     let second = scene.target("two", "pv");
     let frozen = Frozen::new(&first);
     std::thread::scope(|scope| {
-        // Moved here, so that the walk ends even if an assertion fails.
+        // `frozen` is moved here, so that the walk ends even if an assertion fails.
         let frozen = frozen;
         let published = scope.spawn(|| scene.call(volume.publish(&second)));
         let record = format!("volumes/{}.json", volume.id);
@@ -219,7 +219,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
     scene.remove_volume(&volume, &[&first, &second]);
 }
 
-/// A damaged inode on the disk with the images affects one volume. The others are still reported.
+/// A damaged inode on the disk with the images affects one volume. The other volumes are still reported.
 #[test]
 fn an_unreadable_image_affects_one_volume_only() {
     let node = Node::root_only(Delegate::Runc, "");

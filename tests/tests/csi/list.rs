@@ -101,7 +101,7 @@ fn volumes_deleted_between_pages_do_not_hide_others() {
     let all = scene.ids();
     let first = page(&scene, 2, "");
     assert_eq!(ids(&first), all[..2]);
-    // The last volume of a page, and the first one of the next page.
+    // The last volume of the first page and the first volume of the next page are deleted.
     delete(&all[1]);
     delete(&all[2]);
     let second = page(&scene, 2, &first.next_token);

@@ -15,7 +15,7 @@ fn secrets() -> HashMap<String, String> {
 }
 
 fn capability(flag: &str) -> VolumeCapability {
-    // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
+    // The volume is an xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
     let mut capability = filesystem("xfs");
     mount_of(&mut capability).mount_flags = vec![format!("{flag}{MARKER}")];
     capability

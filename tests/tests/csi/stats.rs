@@ -224,7 +224,7 @@ fn statistics_do_not_delay_an_unpublish() {
     scene.remove_volume(&volume, &[&target]);
 }
 
-/// csi-sanity sends such paths.
+/// csi-sanity sends relative paths.
 #[test]
 fn a_relative_path_is_not_found() {
     let (scene, volume) = Scene::with_staged(filesystem("ext4"));

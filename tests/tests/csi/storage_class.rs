@@ -1,4 +1,4 @@
-//! Deferral with a released kubelet, which does not know it: the `StorageClass` asks for it.
+//! Deferral that the `StorageClass` asks for, because a released kubelet does not know of it.
 
 use std::fs;
 use std::path::PathBuf;

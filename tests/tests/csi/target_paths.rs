@@ -72,7 +72,7 @@ fn an_entry_of_another_driver_stays() {
         .expect("the volume is not published");
 }
 
-/// A full disk or an older copy of the record may leave such a record.
+/// A full disk, or an older copy of the record, may be the reason for an outdated record.
 #[test]
 fn an_outdated_record_does_not_claim_a_target() {
     let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
@@ -123,7 +123,7 @@ fn files_of_the_host_at_a_target_stay() {
     csi.call(raw.unpublish(&file)).unwrap();
     assert!(directory.join("empty").exists());
     assert_eq!(fs::read_to_string(&file).unwrap(), "data");
-    // csi-sanity may have created such a directory.
+    // csi-sanity may have created an empty directory as the target.
     let empty = node.dir().subdir("vacant");
     csi.call(volume.publish(&empty)).unwrap();
     csi.call(volume.unpublish(&empty)).unwrap();

@@ -21,7 +21,7 @@ on_each_delegate! {
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        // This driver does not know the field.
+        // This driver does not know the field `defer_fs_ops`.
         csi.call(deferring(&volume, &target)).unwrap();
         fs::write(target.join("file"), "of the host's mount\n").unwrap();
         csi.restart(&[]);
@@ -98,7 +98,7 @@ on_each_delegate! {
         csi.call(volume.stage()).unwrap();
         csi.call(deferring(&volume, &targets[0])).unwrap();
         csi.restart(&[]);
-        // ReadWriteOncePod.
+        // The mode for ReadWriteOncePod.
         volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeSingleWriter.into();
         csi.call(volume.stage()).expect("kubelet stages again after its own restart");
         csi.call(deferring(&volume, &targets[0])).expect("and publishes");

@@ -1,4 +1,4 @@
-//! containerd itself, with a configuration that `runcrust install` has edited.
+//! Runs containerd with a configuration that `runcrust install` has edited.
 
 use std::fs;
 use std::path::Path;

@@ -133,7 +133,7 @@ fn a_delegate_that_cannot_be_run_is_installed_with_a_note() {
 }
 
 on_each_delegate! {
-    /// On the test's own node. By its file name each delegate would be the other kind.
+    /// The test uses a real delegate on a node of its own. By the file name, runcrust would take it for the other kind.
     fn a_renamed_delegate_installs_once_its_kind_is_configured(delegate: Delegate) {
         let node = Node::root_only(delegate, "");
         let handler = node.handler();

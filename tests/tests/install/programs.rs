@@ -136,7 +136,7 @@ fn a_program_missing_on_the_node_is_refused() {
     );
 }
 
-/// Whoever can change the program can become root on the node.
+/// A user who can change the program can become root on the node.
 #[test]
 fn a_program_writable_by_others_is_refused() {
     let scene = Scene::new();
@@ -266,7 +266,7 @@ fn invalid_arguments_and_files_are_refused_before_the_copy() {
     assert!(!scene.at("usr/local/bin/crust-mount-hook").exists());
 }
 
-/// Left by a process that was killed.
+/// The temporary files look as if a killed process had left them.
 #[test]
 fn temporary_files_of_a_killed_copy_are_removed() {
     let scene = Scene::without_runcrust();

@@ -212,7 +212,7 @@ on_each_delegate! {
             let expected = "volume pv-1: /shared/volume is below /shared, a mount that the container shares with the host";
             assert!(sentence.starts_with(expected), "{sentence}");
 
-            // A link in the image can lead there, too.
+            // A link in the image can also lead below the shared mount.
             let linked = bundle("/link");
             symlink("shared/volume", linked.rootfs().join("link")).unwrap();
             let app = volume.container(&linked);

@@ -208,7 +208,7 @@ fn an_address_in_use_is_reported() {
     assert_fails(
         check(&ops),
         "metrics",
-        // The text after that is the C library's.
+        // The text after this prefix is the C library's.
         &format!("bind {port}: "),
     );
     let datagram = UnixDatagram::bind(ops.crust_socket()).unwrap();

@@ -33,7 +33,7 @@ fn sockets_are_only_for_root() {
 fn socket_activated(ops: &Ops, sockets: &[(&UnixListener, &str)]) -> Command {
     let passed = sockets.iter().zip(20..).map(|((listener, _), aside)| {
         rustix::io::fcntl_setfd(listener, FdFlags::empty()).unwrap();
-        // Away from the descriptors that the sockets are passed as.
+        // The copies are kept away from the descriptors that the sockets are passed as.
         format!("exec {aside}<&{}; ", listener.as_raw_fd())
     });
     let placed = (20..).zip(3..).take(sockets.len());

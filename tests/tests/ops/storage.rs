@@ -409,7 +409,7 @@ fn invalid_requests_are_refused_and_change_nothing() {
         assert!(error.starts_with(start), "{error}");
         assert_eq!(node.records(), before);
     }
-    // They are passed to the runtime as arguments, and must not be taken for flags or paths.
+    // The ids are passed to the runtime as arguments, and must not be taken for flags or paths.
     let traversal = format!("../sandboxes/{}", sandbox.id());
     for (odd, code, words) in [
         (

@@ -91,7 +91,7 @@ fn a_delete_after_the_volumes_removal_leaves_nothing() {
     volume.assert_nothing_left();
 }
 
-/// A `gc` that was killed leaves such a lock.
+/// A `gc` that was killed leaves the lock of a removed volume.
 #[test]
 fn the_lock_of_a_removed_volume_is_removed_unless_held() {
     let node = Node::new(Delegate::Runc);
@@ -128,7 +128,7 @@ fn a_volume_is_kept_while_its_device_is_in_use() {
 #[test]
 fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
-    // Staged by hand, before there is a pod.
+    // The volume is staged by hand, before its pod exists.
     let target = node.handler().target_path(POD, "pv-1");
     fs::create_dir_all(node.handler().kubelet_dir().join("pods")).unwrap();
     let _ = node.try_stage(&target, device.path(), &[]).success();
@@ -192,7 +192,7 @@ fn a_replaced_target_or_missing_kubelet_directory_is_kept() {
     fs::remove_file(&target).unwrap();
     fs::remove_dir(place).unwrap();
     fs::write(place, "").unwrap();
-    // ENOTDIR.
+    // The parent of the target path is a file, so lstat fails with ENOTDIR.
     assert_left("lstat ");
     fs::remove_file(place).unwrap();
     let (kubelet, away) = (node.handler().kubelet_dir(), node.dir().join("away"));

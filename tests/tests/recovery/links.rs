@@ -96,7 +96,7 @@ fn assert_users_keep_the_volume(delegate: Delegate, is_repointed: bool) {
         "{explained:#}"
     );
 
-    // Published again, as kubelet does after its restart; also by another path of the device.
+    // The volume is published again, as kubelet does after its restart; also by another path of the device.
     for same in [link.as_path(), device.path()] {
         let _ = scene.stage(same, &[]).success();
         let _ = scene.stage(same, &["--option", "rw,defaults"]).success();
@@ -155,7 +155,7 @@ on_each_delegate! {
         let pod = Pod::of(node, POD, target.clone());
         let first = pod.app();
         scene.change_link(Some(other.path()));
-        // The sandbox still has it mounted.
+        // The sandbox still has the volume mounted.
         let second = pod.app();
         let refused = refusal::create_refused(node, &scene.plain()).naming_volume("pv-1");
         let _ = refused.containing(&[device.number(), other.number(), "in use"]).message();

@@ -1,4 +1,4 @@
-//! One case: crustlet is killed at a certain call.
+//! A case in which crustlet is killed at a certain call.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -127,7 +127,7 @@ impl CrashCase {
         self.recover(scene, storage, &pod, 1..=2);
     }
 
-    /// Makes crustlet call, after `first`.
+    /// Runs `first`, and then makes crustlet make the call.
     fn trigger(&self, scene: &Scene, pod: &Pod, first: impl FnOnce()) {
         if !self.call.is_teardown() {
             first();

@@ -162,7 +162,8 @@ on_each_delegate! {
         first.wait_registered();
         scene.wait_running(&pod);
 
-        // Another driver replaces it while the pod runs: its registrar has the same socket, but its endpoint differs.
+        // Another driver replaces the first one while the pod runs. Its registrar has the same socket, but its endpoint
+        // differs.
         drop(first);
         let second = Registrar::start(&scene, "a.sock", scene.csi.socket());
         second.wait_registered();

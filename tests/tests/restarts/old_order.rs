@@ -50,7 +50,7 @@ on_each_delegate! {
         }
     }
 
-    /// Both orders find the volumes of pods that were removed in the meantime. The old order finds no others.
+    /// Both orders find the volumes of pods that were removed in the meantime. The old order finds no other volumes.
     fn unwanted_volumes_are_found_in_either_order(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (kept, gone) = (scene.claim("kept"), scene.claim("gone"));

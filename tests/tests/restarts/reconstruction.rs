@@ -193,7 +193,7 @@ on_each_delegate! {
         for directory in [&empty, &mounted] {
             fs::create_dir_all(directory).expect("a staging directory");
         }
-        // Two mounts, as if a driver had staged it twice.
+        // There are two mounts, as if a driver had staged the volume twice.
         mounts::tmpfs(&mounted);
         mounts::tmpfs(&mounted);
         fs::write(mounted.join("data"), "a volume's").expect("a file");
@@ -239,7 +239,7 @@ on_each_delegate! {
         let line = log.lines().find(|line| line.contains("can't be cleaned"));
         let line = line.unwrap_or_else(|| panic!("{log}"));
         assert!(line.contains(used.to_str().expect("UTF-8")) && line.contains("hint:"), "{line}");
-        // It is tried once. An operator has to inspect the directory and do the rest.
+        // The cleanup is tried once. An operator has to inspect the directory and do the rest.
         scene.wait_for_relist();
         assert_eq!(scene.counters(), expected);
         fs::remove_dir_all(&used).expect("an operator removes it");

@@ -115,7 +115,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&one, &two]);
     }
 
-    /// Its volumes are uncertain as long as the driver does not run.
+    /// The pod's volumes are uncertain as long as the driver does not run.
     fn an_ended_container_restarts_once_its_volumes_are_certain(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for (name, mounting) in [("deferred", Mounting::Deferred), ("plain", Mounting::Plain)] {

@@ -142,7 +142,7 @@ impl Twin {
         command.stdin(File::open(&input).expect("the input"));
         command.stdout(stdout.1).stderr(stderr.1);
         if call.line.contains("@PIDFILE") {
-            // Removed first, so that an existing pid file is this call's.
+            // The pid file is removed first, so that a pid file that exists after the call was written by the call.
             let _ = fs::remove_file(self.pid_file());
         }
         let before = self.log().len();

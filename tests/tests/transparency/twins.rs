@@ -38,7 +38,7 @@ impl Twins {
         }
     }
 
-    /// Returns the sandboxes of two pods. A volume is staged for the pod of runcrust's.
+    /// Returns the sandboxes of two pods. A volume is staged for the pod whose sandbox runcrust creates.
     pub(crate) fn sandboxes(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let (node, dir) = (Node::new(delegate), TestDir::new());
         let device = node.ext4();

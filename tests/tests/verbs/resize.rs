@@ -22,7 +22,7 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
     LoopDevice::formatted(node.dir(), fstype, mebibytes)
 }
 
-/// Stages a volume on such a device.
+/// Stages a volume on a device from [`device`].
 #[track_caller]
 fn stage_new(delegate: Delegate, fstype: &'static str) -> StagedVolume {
     let node = Node::new(delegate);

@@ -292,7 +292,8 @@ fn fails_while_damaged(scene: &Scene<'_>, spoil: impl FnOnce(&Entry)) {
     assert_refused_until_restaged(&pod, &volume, &target);
 }
 
-/// Asserts the same with these fields in `mountInfo.json`; a field that is `null` is left out.
+/// Asserts the same as [`fails_while_damaged`] with these fields in `mountInfo.json`. A field that is `null` is left
+/// out.
 #[track_caller]
 fn fails_with(scene: &Scene<'_>, fields: &Value) {
     let volume = scene.volume();

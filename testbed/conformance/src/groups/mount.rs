@@ -244,7 +244,7 @@ fn as_user(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.with_metadata(&json!({"fsGroup": "2000"})));
-    // Tried by the workload itself: the exec of some runtimes runs as root.
+    // The workload itself tries to write: the exec of some runtimes runs as root.
     let script = "if echo x > /data/$(id -u); then echo yes; else echo no; fi > /tmp/wrote; \
         mv /tmp/wrote /tmp/answer; exec sleep 2147483647";
     for (user, groups, wanted) in [(1000, &[2000][..], "yes\n"), (1001, &[], "no\n")] {

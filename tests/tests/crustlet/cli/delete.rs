@@ -82,7 +82,7 @@ fn it_deletes_what_it_can_and_reports_the_rest() {
         containers,
         "they keep running"
     );
-    // Follow the hint.
+    // The test does what the hint says.
     scene.apply("shared", &[&two]);
     scene.crustlet.wait_gone(&one.uid());
     let _ = scene.crustlet.cli(&["delete", "pod/two"]).success();
@@ -118,7 +118,7 @@ fn a_force_deleted_pod_is_ended_in_the_background() {
     scene.assert_nothing_left(&[&data]);
 }
 
-/// Like kubectl's `--force`, which means a grace period of 0.
+/// `--force` means a grace period of 0, as for kubectl.
 #[test]
 fn force_overrides_the_grace_period() {
     let scene = scene();

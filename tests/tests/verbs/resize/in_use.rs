@@ -43,7 +43,7 @@ fn grows_under_a_writer(delegate: Delegate, fstype: &'static str) {
     );
     assert_eq!(capacity(volume.resize(after, 0)), after, "a second time");
     assert_eq!(size_in_container(&app, "/data"), size_after);
-    // A file that did not fit before.
+    // This file would not have fitted before the growth.
     let _ = app.sh(&format!("busybox fallocate -l {before} /data/large"));
     assert_eq!(app.sh("busybox md5sum /data/file"), sum);
     assert!(!is_recorded(&volume.entry()));
