@@ -122,7 +122,7 @@ pub struct ConfigLocation {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ConfigAbsence {
     Removed,
-    /// Its file system isn't mounted, or not in this mount namespace.
+    /// The config's file system isn't mounted, or not in this mount namespace.
     NotMounted,
     /// The record is of an earlier boot, so that its file system can't be identified by the device number.
     OtherBoot,

@@ -448,7 +448,7 @@ mod tests {
         assert!(matches!(missing, ConfigError::Read { .. }), "{missing}");
     }
 
-    /// Others could move another file of root's to the path.
+    /// Other users could move another file that root owns to the path.
     #[test]
     fn a_file_that_others_can_replace_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Others could have removed the file, so that the defaults would apply.
+    /// Other users could have removed the file, so that the defaults would apply.
     #[test]
     fn a_missing_file_in_an_untrusted_directory_is_an_error() {
         let temporary = tempfile::tempdir().unwrap();

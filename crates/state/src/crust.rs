@@ -133,8 +133,8 @@ impl CrustDirectory {
                 twin: entry.directory.path().to_owned(),
             });
         };
-        // The entry of the target path comes first. If the two differ, a stage that replaced the volume was killed
-        // after it had written the entry of the resolved path.
+        // The entry of the target path comes first. If the two entries differ, a stage that replaced the volume was
+        // killed after it had written the entry of the resolved path.
         let (info, entries) = if *path == target {
             (info, vec![entry, twin])
         } else {
@@ -206,8 +206,8 @@ impl CrustDirectory {
         Ok(Staging::write(self.root.create()?, lookup, info)?)
     }
 
-    /// Returns the records of all entries in the crust directory with the names of their volumes. Fails if one can't
-    /// be read.
+    /// Returns the records of all entries in the crust directory with the names of their volumes. Fails if a record
+    /// can't be read.
     pub fn records(&self) -> Result<Vec<(String, VolumeRecord)>, EntryError> {
         let Some(root) = self.root.get()? else {
             return Ok(Vec::new());

@@ -139,7 +139,7 @@ pub struct MountInfo {
     /// `metadata.fsGroupChangePolicy`: `Always` without `fs_group`.
     pub fs_group_change_policy: FsGroupChangePolicy,
     /// `metadata.targetPath`, runcrust's: the path whose digest is the name of the entry. For a volume behind a
-    /// symbolic link, both entries have the same one.
+    /// symbolic link, both entries have the same target path here.
     pub target_path: Option<TargetPath>,
     /// `metadata.readOnly`, runcrust's: whether the mounts of this volume are read-only. Other volumes on the same
     /// device may be mounted read-write.

@@ -1,8 +1,8 @@
 //! Locks between runcrust processes: files under `<state_dir>/locks`.
 //!
-//! The lock file of a volume is unlinked with the volume. That of a device is unlinked when the kernel has no device
-//! with that number any more. The process that unlinks the file holds the lock. A process that waited for it notices
-//! that the file is unlinked, and takes the lock of the new file.
+//! The lock file of a volume is unlinked with the volume. The lock file of a device is unlinked when the kernel has no
+//! device with that number any more. The process that unlinks the file holds the lock. A process that waited for it
+//! notices that the file is unlinked, and takes the lock of the new file.
 
 use std::fs::File;
 use std::io::Read;

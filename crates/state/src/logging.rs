@@ -18,7 +18,7 @@ use crate::trust::{self, PathKind, TrustError};
 /// The error of opening the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// Others than root can change the path.
+    /// Users other than root can change the path.
     #[error(transparent)]
     Untrusted(TrustError),
     #[error("open {}: {source}; hint: check the directory, which has to exist; runcrust creates only the file", path.display())]
@@ -49,8 +49,8 @@ pub fn check(path: &Path) -> Result<(), LogError> {
     }
 }
 
-/// Opens the log. Another user must not be able to make root write to another file of root's through a symbolic or hard
-/// link. A pipe must not delay the start of a container.
+/// Opens the log. Another user must not be able to make root write to another file that root owns, through a symbolic
+/// or hard link. A pipe must not delay the start of a container.
 fn open(path: &Path, create: bool) -> Result<File, LogError> {
     let real = real_path(path)?;
     let failed = |source| LogError::Open {

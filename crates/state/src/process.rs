@@ -24,8 +24,8 @@ pub struct Process {
     pub start_time: u64,
     /// The content of `/proc/sys/kernel/random/boot_id`.
     pub boot_id: String,
-    /// The inode of the pid namespace that `pid` is in (`/proc/self/ns/pid`). In another one, `pid` isn't valid.
-    /// Records of early versions have none.
+    /// The inode of the pid namespace that `pid` is in (`/proc/self/ns/pid`). In another pid namespace, `pid` isn't
+    /// valid. Records of early versions have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
 }

@@ -90,7 +90,7 @@ pub struct User {
     pub sandbox: String,
     /// The UID of the pod.
     pub pod_uid: String,
-    /// The first process of the container; of a pending one, the process that creates it.
+    /// The first process of the container; for a pending container, the process that creates it.
     pub process: Process,
     /// The mounts of the volume in the container. A sandbox has none here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -40,7 +40,7 @@ pub enum StateError {
         path: PathBuf,
         source: serde_json::Error,
     },
-    /// The record of a sandbox has the name of another sandbox's.
+    /// The record of a sandbox has the file name of another sandbox's record.
     #[error("{}: this is the record of sandbox {id:?}; hint: remove the file, which is probably a copy", path.display())]
     OtherSandbox {
         path: PathBuf,
@@ -383,8 +383,8 @@ impl StateDirectory {
         )
     }
 
-    /// Returns whether the index of target paths has this one. The index is cached. It is read again if another process
-    /// or an operator has replaced or removed the file.
+    /// Returns whether the index of target paths contains this target path. The index is cached. It is read again if
+    /// another process or an operator has replaced or removed the file.
     pub fn has_target(&self, target: &TargetLookup<'_>) -> Result<bool, StateError> {
         let mut cached = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
         let root = self.root.get()?;

@@ -151,7 +151,7 @@ impl fmt::Display for TargetPath {
     }
 }
 
-/// A SHA-256 digest. That of a target path is the name of an entry in the crust directory.
+/// A SHA-256 digest. The digest of a target path is the name of an entry in the crust directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Digest([u8; 32]);
 

@@ -59,7 +59,8 @@ pub enum PathKind {
 const MAX_LINKS: usize = 40;
 
 /// Whether the path may lead through world-writable directories with the sticky bit, such as `/tmp`. There, others can
-/// add names of their own. They can't rename or remove a file of root's, and the next component has to be root's too.
+/// add names of their own. They can't rename or remove a file that root owns, and root has to own the next component,
+/// too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StickyDirectories {
     Allowed,
@@ -70,13 +71,13 @@ enum StickyDirectories {
 /// each symbolic link on the way, and the file itself. So no other user can change what the path leads to between this
 /// check and its use.
 ///
-/// The given path and the returned one are as a process sees them that has `root` as its root directory.
+/// The given path and the returned path are paths as seen by a process whose root directory is `root`.
 pub fn resolve(root: &Path, path: &Path, kind: PathKind) -> Result<PathBuf, TrustError> {
     follow(root, path, kind, StickyDirectories::Refused).map_err(|(_, error)| error)
 }
 
 /// Resolves a path of the node, and checks that only root can make it lead to another file. Returns `None` if a
-/// component doesn't exist. A directory on the way may be one like `/tmp`.
+/// component doesn't exist. A directory on the way may be world-writable with the sticky bit, like `/tmp`.
 pub(crate) fn resolve_existing(path: &Path, kind: PathKind) -> Result<Option<PathBuf>, TrustError> {
     match follow(Path::new("/"), path, kind, StickyDirectories::Allowed) {
         Ok(real) => Ok(Some(real)),

@@ -77,7 +77,7 @@ impl DelegateSettings {
     }
 
     /// Fails if the kind is set without a path. Without a path runcrust searches for a delegate, and after the
-    /// installation of another runtime it may find one of another kind.
+    /// installation of another runtime it may find a runtime of another kind.
     pub(super) fn check(&self, file: &Path) -> Result<(), ConfigError> {
         let (None, Some(kind)) = (&self.path, self.kind) else {
             return Ok(());

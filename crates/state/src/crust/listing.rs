@@ -12,7 +12,7 @@ use crate::target::{Digest, TargetPath};
 pub struct EntryUsage {
     /// The number of entries. A volume behind a symbolic link has two.
     pub entries: u64,
-    /// The size of their `mountInfo.json` files in bytes.
+    /// The size of the entries' `mountInfo.json` files in bytes.
     pub bytes: u64,
 }
 

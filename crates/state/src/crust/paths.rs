@@ -11,7 +11,7 @@ pub struct VolumePaths {
     /// The target path that the volume was staged by. If it isn't staged, the path that was looked up.
     pub target: TargetPath,
     /// Further paths that may have an entry of the volume: the resolved target path, the path that was looked up, and
-    /// that one resolved.
+    /// the resolved form of that path.
     pub others: Vec<TargetPath>,
 }
 
@@ -75,7 +75,7 @@ impl CrustDirectory {
         VolumePaths { target, others }
     }
 
-    /// Returns whether the entry of a path belongs to another volume than that with the target path `target`.
+    /// Returns whether the entry of a path belongs to another volume than the one with the target path `target`.
     #[must_use]
     pub fn belongs_to_other_volume(&self, path: &TargetPath, target: &TargetPath) -> bool {
         self.recorded_target(path)
@@ -83,7 +83,7 @@ impl CrustDirectory {
     }
 
     /// Fails if the entry of a target path, or of the resolved path, belongs to another volume. This happens if two
-    /// directories were staged, and one was replaced by a symbolic link to the other since.
+    /// directories were staged, and one of them was then replaced by a symbolic link to the other.
     pub(super) fn check_no_other_volume(
         &self,
         lookup: &TargetLookup<'_>,

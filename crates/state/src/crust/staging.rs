@@ -13,7 +13,8 @@ use crate::target::{TARGET_FILE, TargetLookup};
 pub struct Staging<'a> {
     root: &'a Directory,
     device: PathBuf,
-    /// The names of the written entries. That of the resolved path comes first, if it differs from the target path.
+    /// The names of the written entries. The entry of the resolved path comes first, if that path differs from the
+    /// target path.
     entries: Vec<(String, PreviousEntry)>,
 }
 

@@ -69,7 +69,7 @@ impl SurveyedVolume {
         self.entries.iter().map(EntryLocation::path).collect()
     }
 
-    /// Returns the digests of all paths that have an entry of the volume, and that of its target path.
+    /// Returns the digests of all paths that have an entry of the volume, and the digest of its target path.
     pub fn digests(&self) -> impl Iterator<Item = Digest> {
         let entries = self.entries.iter();
         let names = entries.filter_map(|entry| entry.name.parse().ok());
@@ -311,7 +311,7 @@ struct ReadableEntry {
 }
 
 impl SurveyedVolume {
-    /// Returns the volume of an entry without a twin, or whose twin is unknown.
+    /// Returns the volume that an entry belongs to, if the volume has no other entry or the other entry is unknown.
     pub(super) fn single(
         digest: Digest,
         entry_path: PathBuf,

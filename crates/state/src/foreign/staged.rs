@@ -157,7 +157,7 @@ fn open(dir: &Path) -> Result<OwnedFd, ForeignFileError> {
     rustix::fs::openat(CWD, dir, flags, Mode::empty()).map_err(call("open", dir))
 }
 
-/// A temporary file, which is removed when the value is dropped before it was renamed.
+/// A temporary file. If the value is dropped before the file was renamed, the file is removed.
 #[derive(Debug)]
 pub(super) struct TemporaryFile {
     dir: OwnedFd,

@@ -44,8 +44,8 @@ impl Subscriber for FileSubscriber {
     fn exit(&self, _: &Id) {}
 }
 
-/// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. Of the target it has only the crate, because
-/// the names of modules change.
+/// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. The line has only the crate of the event's
+/// target, because the names of modules change.
 fn line(event: &Event<'_>, now: SystemTime) -> String {
     let metadata = event.metadata();
     let target = metadata.target();
