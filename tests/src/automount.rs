@@ -49,7 +49,7 @@ impl Automount {
 
 impl Drop for Automount {
     fn drop(&mut self) {
-        // The bind, and then the trigger.
+        // The first call unmounts the bind, and the second one the trigger.
         for _ in 0..2 {
             let _ = umount2(&self.place, MntFlags::MNT_DETACH);
         }

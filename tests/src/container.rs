@@ -212,7 +212,7 @@ impl Container {
         for mount in host::mounts_below(&self.root.join(&self.id)) {
             let name = mount.file_name().unwrap_or_default();
             if name.as_encoded_bytes().starts_with(b"runc.") {
-                // Another process may have unmounted it.
+                // Another process may have unmounted the bind mount.
                 let _ = umount2(&mount, MntFlags::MNT_DETACH);
             }
         }

@@ -103,7 +103,7 @@ pub(crate) fn changing_call(
         // A clone without flags and without an exit signal is only a probe, whose child is not waited for.
         (_, "clone") => arguments[0] != 0,
         (_, "open") => second & CHANGING_OPEN_FLAGS != 0,
-        // The first word of `struct open_how`.
+        // The flags are the first word of `struct open_how`.
         (_, "openat2") => word(third).unwrap_or(0) & CHANGING_OPEN_FLAGS != 0,
         (CallKind::Open, _) => third & CHANGING_OPEN_FLAGS != 0,
         (CallKind::Request, _) => second & IOC_WRITE != 0 || OLD_REQUESTS.contains(&second),

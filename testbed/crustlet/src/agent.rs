@@ -45,7 +45,7 @@ use stats::Measurements;
 use step::PodStepResult;
 use volumes::{VolumeStepResult, Volumes};
 
-/// The interval between two relists of the container runtime. kubelet has the same.
+/// The interval between two relists of the container runtime. kubelet has the same interval.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 
 /// The interval at which manifests are read if inotify isn't available.

@@ -23,7 +23,7 @@ use snapshot::Snapshot;
 pub(crate) use labels::StorageOperation;
 pub(crate) use snapshot::VolumeStats;
 
-/// The buckets of both histograms, in seconds. kubelet has the same.
+/// The buckets of both histograms, in seconds. kubelet has the same buckets.
 const DURATION_BUCKETS: [f64; 13] = [
     0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0,
 ];

@@ -20,9 +20,9 @@ const MODES: [u32; 18] = [
     0o4755, 0o2755, 0o6711, 0o2644, 0o4000,
 ];
 const OWNERS: [u32; 4] = [0, 1000, 65534, 2_000_000_000];
-/// Deeper than the number of directories that a walk keeps open.
+/// The depth of the tree. It is above the number of directories that a walk keeps open.
 const DEPTH: usize = 80;
-/// More entries than fit into one buffer of a listing.
+/// The number of entries in a wide directory. They don't fit into one buffer of a listing.
 const WIDTH: usize = 150;
 
 /// Files outside of the volume that links in the volume point to.

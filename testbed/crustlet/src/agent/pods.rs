@@ -381,7 +381,7 @@ impl Pods {
                 None => cleaned_up.push(uid.clone()),
             }
         }
-        // One at a time: the manifests have to be read again after each.
+        // One manifest is removed at a time, because the manifests have to be read again after each removal.
         let removed = cleaned_up
             .iter()
             .find_map(|uid| self.remove_manifest(loaded, uid));

@@ -32,8 +32,8 @@ pub(crate) struct Reconstruction {
     is_disk_unread: bool,
     /// Whether the failure to read the disk was logged.
     is_failure_logged: bool,
-    /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if that can't
-    /// be read.
+    /// The pods that have a directory, by their UIDs, with their manifests from when they started. `None` if the
+    /// manifest can't be read.
     pods: BTreeMap<String, Option<Arc<Pod>>>,
 }
 

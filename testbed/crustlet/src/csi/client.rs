@@ -12,7 +12,7 @@ use tonic::Code;
 use super::{Capabilities, ControllerCapabilities, CsiRequest};
 use crate::metrics::Metrics;
 
-/// The timeout of a call. kubelet has the same.
+/// The timeout of a call. kubelet has the same timeout.
 const CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A driver that listens on a socket. Each call makes a new connection, because the driver can be replaced at any time.

@@ -17,7 +17,7 @@ use super::OperationError;
 use crate::volumes::data::VolumeData;
 use crate::volumes::layout::DATA;
 
-/// The mode of directories. kubelet uses the same.
+/// The mode of directories. kubelet uses the same mode.
 const MODE: u32 = 0o750;
 
 /// Creates a directory and its parents.
@@ -133,7 +133,7 @@ mod tests {
             assert!(!volume.exists());
         }
         remove_volume_dir(&volume, &mount_point).expect("the directory is gone");
-        // Other files are kept.
+        // Files that are not temporary are kept.
         create_directory(&volume).unwrap();
         fs::write(volume.join(".kept"), "").unwrap();
         let error = remove_volume_dir(&volume, &mount_point)

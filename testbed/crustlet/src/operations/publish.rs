@@ -73,7 +73,7 @@ pub(crate) async fn publish(
         &volume.id,
         &volume.directory,
         volume.lifecycle,
-        // The presumed mounter. It is replaced if the driver's response shows another mounter.
+        // This is the presumed mounter. It is replaced if the driver's response shows another mounter.
         if publish.defer_fs_ops {
             Mounter::Deferred
         } else {
@@ -122,7 +122,7 @@ pub(crate) async fn publish(
         None => Mounter::Driver,
     };
     if data.mounter() != mounter {
-        // Written before the volume is used: a restarted crustlet relies on the record.
+        // The record is written before the volume is used, because a restarted crustlet relies on it.
         let written =
             blocking(move || directories::prepare(&directory, &data.with_mounter(mounter)));
         written.await.map_err(FailedOperation::uncertain)?;

@@ -11,7 +11,7 @@ use crust_serve::listen::{ListenError, check_trusted_directory};
 
 use crate::objects::manifest::is_driver_name;
 
-/// The timeout of a call. kubelet has the same for connecting to a plugin.
+/// The timeout of a call. kubelet has the same timeout for connecting to a plugin.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The registration of a driver.

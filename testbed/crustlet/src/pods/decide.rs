@@ -218,7 +218,7 @@ impl StepChooser<'_> {
         current: &ObservedSandbox,
     ) -> Option<PodStep> {
         match &latest.state {
-            // crustlet stopped between creating and starting it. That attempt doesn't count.
+            // crustlet stopped between creating and starting the container. That attempt doesn't count.
             RunState::Created => self.unless_delayed(remove_container(latest)),
             RunState::Unknown => self.unless_delayed(stop_container(latest, observed)),
             RunState::Exited(exit) if policy.restarts(exit) => {

@@ -86,7 +86,7 @@ impl Pods {
     ) -> Option<PathBuf> {
         let known = self.all.get_mut(uid)?;
         if known.has_manifest && !known.is_deleted {
-            // The pod is wanted again, or another pod with its UID is.
+            // The pod is wanted again, or another pod with its UID is wanted.
             *known = KnownPod::default();
             return None;
         }
