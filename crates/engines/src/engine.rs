@@ -33,8 +33,8 @@ pub trait Engine: Debug + Sync {
     /// with the handler's name is runcrust's.
     fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit>;
 
-    /// Returns the text of a file without the handler, which is in the file; `None` if `install` created the file and
-    /// it has to be removed.
+    /// Returns the text of a file that contains the handler, without the handler. Returns `None` if `install` created
+    /// the file and it has to be removed.
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
 
     /// Returns notes for the operator about the removal of a handler. `left` is the new text of each file that changes.

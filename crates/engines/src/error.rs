@@ -79,7 +79,7 @@ pub enum HandlerError {
     /// A file can't be read or replaced.
     #[error(transparent)]
     File(#[from] ForeignFileError),
-    /// A system call failed: the path, its name, the error.
+    /// A system call failed: the path, the call's name, the error.
     #[error("{1} {file}: {2}", file = .0.display())]
     Call(PathBuf, &'static str, #[source] io::Error),
     /// Live containers need the handler.

@@ -18,7 +18,7 @@ use crust_state::trust;
 use crate::config_file::ConfigFile;
 use crate::error::{HandlerError, Result};
 
-/// How long a call waits for another one that changes the same node.
+/// The longest time that a call waits for another call that changes the same node.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A node's root directory.

@@ -177,7 +177,7 @@ const LISTS: [FeatureList; 3] = [
         is_supported: |_| true,
     },
     NO_CGROUPS,
-    // The name that podman actually reads, at least up to 5.8. The manual page has the one above.
+    // The name that podman actually reads, at least up to 5.8. The manual page has the name of the list above.
     FeatureList {
         key: "runtime_supports_nocgroup",
         ..NO_CGROUPS

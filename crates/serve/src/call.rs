@@ -145,7 +145,8 @@ where
             .filter(|_| is_daemon_method)
             .map(|it| it.connection.begin_call());
         let timeout = body::caller_timeout(request.headers()).filter(|_| is_daemon_method);
-        // The requests of reflection are streams, which last as long as their responses. No other service has those.
+        // The requests of reflection are streams, which last as long as their responses. No other service has streamed
+        // requests.
         let request = if method.starts_with("grpc.reflection.") {
             request
         } else {

@@ -32,8 +32,8 @@ pub enum CallFailure {
 struct StatusMessage(String);
 
 impl CallFailure {
-    /// Converts the status of a call for which the client library had no deadline. (If it had one, use
-    /// [`Self::TimedOut`] when it has passed.)
+    /// Converts the status of a call for which the client library had no deadline. (If the library had a deadline, use
+    /// [`Self::TimedOut`] when the deadline has passed.)
     #[must_use]
     pub fn from_status(status: &Status) -> Self {
         let Some(source) = status.source() else {

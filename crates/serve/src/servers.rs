@@ -20,7 +20,8 @@ use crate::listen::{
     Clients, ConnectionLimits, ConnectionSlots, Connections, PING_INTERVAL, PING_TIMEOUT,
 };
 
-/// The longest time that shutdown waits for clients to close their connections. A client that is stopped never does.
+/// The longest time that shutdown waits for clients to close their connections. A client that is stopped never closes
+/// its connection.
 const DISCONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The maximum size of a request's headers in bytes (`SETTINGS_MAX_HEADER_LIST_SIZE` in RFC 9113, section 6.5.2). It is

@@ -28,7 +28,7 @@ impl AllowedHosts {
         };
         let mut hosts = headers.get_all(HOST).iter();
         let (Some(host), None) = (hosts.next(), hosts.next()) else {
-            // A request must have exactly one (RFC 9112, section 3.2).
+            // A request must have exactly one `Host` header (RFC 9112, section 3.2).
             return Err(StatusCode::BAD_REQUEST);
         };
         // The URI takes precedence if it is in absolute form (RFC 9112, section 3.2.2).

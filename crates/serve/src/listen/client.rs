@@ -42,7 +42,7 @@ pub(crate) struct Client {
     peer: Peer,
     slot: ConnectionSlot,
     warnings: Arc<Warnings>,
-    /// The time of the last read that returned data, or of the connection.
+    /// The time of the last read that returned data; before the first such read, the time of the connection.
     last_read: Instant,
     /// Whether a read has failed or has found the end of the connection.
     is_ended: bool,

@@ -29,9 +29,9 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stream of a socket's connections on which the client has sent the HTTP/2 preface. Each of them has a slot.
 ///
-/// A connection without the preface is silent and has no slot. The number of silent connections is limited: one more
-/// closes the oldest. If a client of root's has sent the preface and all slots are taken, the connection that has been
-/// without a call for longest is closed. Its gRPC client connects again for its next call.
+/// A connection without the preface is silent and has no slot. The number of silent connections is limited: a further
+/// one closes the oldest. If a client that runs as root has sent the preface and all slots are taken, the connection
+/// that has been without a call for longest is closed. Its gRPC client connects again for its next call.
 #[derive(Debug)]
 pub(crate) struct Clients {
     connections: Connections<UnixListener>,

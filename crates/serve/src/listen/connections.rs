@@ -12,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::time::Sleep;
 use tokio_stream::Stream;
 
-/// The pause after a failed accept(2). If the process has no descriptor left, the next one would fail at once.
+/// The pause after a failed accept(2). If the process has no descriptor left, the next accept(2) would fail at once.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A listening socket of any address family.
@@ -115,7 +115,7 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// Returns whether a line may be logged now. If so, the next one has to wait.
+    /// Returns whether a line may be logged now. If so, the next line has to wait.
     pub(super) fn allow(&self) -> bool {
         // Nothing panics while the lock is held, so it is never poisoned.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
