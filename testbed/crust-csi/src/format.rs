@@ -72,7 +72,7 @@ pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatE
     let contents = || contents::read(device, image);
     let step = decide::decide(&found, contents, wanted.fstype)
         .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
-    // Checked again, because nothing can be read of an image that was truncated meanwhile.
+    // The sizes are compared again, because nothing can be read of an image that was truncated meanwhile.
     contents::same_size(device, image)?;
     let read_only = wanted.read_only || device.is_read_only()?;
     match step {

@@ -67,8 +67,8 @@ impl ReportedProblem {
         }
     }
 
-    /// Returns whether an event about the problem is due. An event is due only once for each problem. A claim that was just
-    /// created is given time to be bound.
+    /// Returns whether an event about the problem is due. An event is due only once for each problem. A claim that was
+    /// just created is given time to be bound.
     fn is_due(&mut self, now: Instant) -> bool {
         let is_unbound = matches!(
             self.problem,

@@ -29,8 +29,8 @@ pub(super) fn read<F: Future<Output = bool> + Send>(
         };
         let mut rest = Vec::new();
         loop {
-            // Whether the container is running is checked before reading, so that the last output of a container that has
-            // just ended is read too.
+            // Whether the container is running is checked before reading, so that the last output of a container that
+            // has just ended is read too.
             let is_running_now = match &is_running {
                 Some(is_running) => is_running().await,
                 None => false,
