@@ -98,7 +98,7 @@ fn may_be_clone(
 ) -> bool {
     let mut given = options.fs_options.iter();
     let is_given = given.any(|given| given.key() == option);
-    // A UUID of zeroes is refused too, and doesn't belong to a clone.
+    // The kernel also refuses a UUID of zeroes, but such a file system isn't a clone.
     let has_uuid = || {
         let found = probe::signature(request.device).ok().flatten();
         found.is_some_and(|found| !found.uuid.is_nil())

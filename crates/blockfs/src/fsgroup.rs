@@ -170,7 +170,7 @@ fn run(
     check_continue: ContinueCheck<'_>,
 ) -> Result<UntimedOutcome, FsGroupError> {
     let group = request.group;
-    // chown(2) takes it for "don't change the group".
+    // chown(2) takes this number for "don't change the group".
     if group == u32::MAX {
         return Err(FsGroupError::InvalidGroup { group });
     }

@@ -126,7 +126,7 @@ fn attach_to_free_device(
     let control = open(CONTROL, flags, Mode::empty()).map_err(control_failed("open"))?;
     let free = find_free_loop(&control).map_err(control_failed("ioctl(LOOP_CTL_GET_FREE)"))?;
     let Some(device) = Device::find_by_number(DeviceNumber::new(MAJOR, free))? else {
-        // Another process has removed it with LOOP_CTL_REMOVE.
+        // Another process has removed the device with LOOP_CTL_REMOVE.
         return Ok(None);
     };
     *last_tried = Some(device.path().to_owned());

@@ -46,7 +46,7 @@ fn layers_of_option(option: &[u8]) -> Vec<PathBuf> {
     let mut layers = match &option[..at] {
         b"lowerdir" => split(value, b':').flat_map(unescape).collect(),
         b"upperdir" | b"workdir" => unescape(value),
-        // These have no escapes (ovl_mount_dir_noesc of fs/overlayfs/params.c).
+        // The values of these options have no escapes (ovl_mount_dir_noesc of fs/overlayfs/params.c).
         b"lowerdir+" | b"datadir+" => vec![literal(value)],
         _ => Vec::new(),
     };

@@ -133,7 +133,7 @@ pub(super) fn loop_name(root: &Path, number: DeviceNumber) -> Option<OsString> {
 /// Reads the device's name below `/dev` from `/sys/dev/block/<n>/uevent`; `None` if there is no such device.
 pub(super) fn name(root: &Path, number: DeviceNumber) -> Result<Option<PathBuf>, DeviceError> {
     let Some(uevent) = optional(number, &directory(root, number).join("uevent"))? else {
-        // If sysfs lists no devices at all, it can't show that this one is gone.
+        // If sysfs lists no devices at all, it can't show that this device is gone.
         let all = root.join("dev/block");
         let listed = fs::read_dir(&all).map(drop);
         return listed

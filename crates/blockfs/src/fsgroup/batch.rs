@@ -194,7 +194,7 @@ impl NameStack {
         let last = self.bytes.len().checked_sub(1)?;
         let start = self.bytes[..last].iter().rposition(|byte| *byte == 0);
         let name = self.bytes.split_off(start.map_or(0, |nul| nul + 1));
-        // The queue counts the names that are left, and another directory is read when few are. Without this, each
+        // The queue counts the names that are left, and another directory is read when few are. Without shrinking, each
         // stack would keep the memory of all its names until the last one is popped.
         if self.bytes.capacity() / 2 > self.bytes.len() + UNUSED_CAPACITY {
             self.bytes.shrink_to_fit();

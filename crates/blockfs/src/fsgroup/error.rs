@@ -98,7 +98,7 @@ fn hint(errno: Errno) -> Cow<'static, str> {
              see the kernel's log (dmesg)"
         }
         Errno::DQUOT => "; hint: raise the new group's quota in this volume; it is used up",
-        // The walk follows no symbolic links. So a directory contains one of its own parents.
+        // The walk follows no symbolic links, so ELOOP means that a directory contains one of its own parents.
         Errno::LOOP => return hint_for_volume_error(Errno::UCLEAN).into(),
         Errno::MFILE => {
             "; hint: raise the limit on open files (ulimit -n); the walk needs about 100 descriptors"

@@ -59,7 +59,7 @@ impl Walk {
             errno,
         };
         let mode_setter = ModeSetter::new()?;
-        // The caller's descriptor may be O_PATH. Otherwise listing would move its offset.
+        // Opened again, because the caller's descriptor may be O_PATH. If it isn't, listing would move its offset.
         let root = entry::open_directory(root, c".").map_err(|errno| failed(("openat2", errno)))?;
         let stat = entry::stat(&root, c"").map_err(|errno| failed(("statx", errno)))?;
         Ok(Self {

@@ -98,8 +98,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             return;
         }
         let helper = move || {
-            // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's
-            // mount namespace would fail.
+            // Without this call the caller's thread would share its fs attributes with the helper, and setns(2) into a
+            // sandbox's mount namespace would fail.
             if sys::unshare_fs().is_ok() {
                 Worker::new(walk, scope, None).run();
             }
@@ -248,7 +248,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
 
     /// Handles the entries of a batch that weren't listed as directories.
     fn handle_entries(&mut self, open: &OpenDirectory, batch: &Batch) -> Result<(), HaltReason> {
-        // Directories on a file system that doesn't report types in listings.
+        // The directories among these entries. There are some if the file system doesn't report types in listings.
         let mut directories = Vec::new();
         for name in batch.others() {
             if matches!(self.handle_entry(open, name)?, Handled::IsDirectory) {

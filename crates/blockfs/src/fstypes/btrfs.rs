@@ -34,8 +34,8 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
         clones::check(device)?;
         Ok(RequiredOptions::default())
     }),
-    // A clone may have been mounted meanwhile. Since Linux 6.7 the second of the two gets a temporary id; before, the
-    // kernel refuses it.
+    // A clone may have been mounted meanwhile. Since Linux 6.7 the second of the two file systems gets a temporary id;
+    // earlier kernels refuse to mount it.
     after_mount: Some(clones::check),
     growth: Some(&Growth {
         needs_cap_sys_resource: false,
@@ -46,7 +46,7 @@ pub(super) static BTRFS: FileSystemType = FileSystemType {
     }),
     format: Some(Format {
         mkfs: "mkfs.btrfs",
-        // Without `-f` it refuses a device that isn't empty.
+        // Without `-f` mkfs.btrfs refuses a device that isn't empty.
         options: &[],
         // The minimum of mkfs.btrfs(8) 6.2 with its defaults.
         min_device_bytes: 109 << 20,

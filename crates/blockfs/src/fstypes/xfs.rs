@@ -26,7 +26,7 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     options: OptionRules {
         refused: &[("logdev", SECOND_DEVICE), ("rtdev", SECOND_DEVICE)],
         no_journal_replay: Some("norecovery"),
-        // It affects only the mount, not the superblock.
+        // `nouuid` affects only the mount, not the superblock.
         not_compared: &["nouuid"],
         ..OptionRules::NONE
     },
@@ -44,7 +44,7 @@ pub(super) static XFS: FileSystemType = FileSystemType {
     }),
     format: Some(Format {
         mkfs: "mkfs.xfs",
-        // Without `-f` it refuses a device that isn't empty.
+        // Without `-f` mkfs.xfs refuses a device that isn't empty.
         options: &[],
         // The minimum of mkfs.xfs(8) since 5.19.
         min_device_bytes: 300 << 20,
@@ -98,7 +98,8 @@ fn grow(
     size: FileSystemSize,
     bytes: u64,
 ) -> Result<(), GrowthError> {
-    // The ioctl sets the percentage together with the size. It isn't meant to change.
+    // The ioctl sets the percentage of inodes together with the size. The present percentage is passed, so that it
+    // doesn't change.
     let percent = growth::xfs_geometry(root)
         .map_err(|errno| GrowthError::ioctl_failed(ioctl(device, "XFS_IOC_FSGEOMETRY"), errno))?
         .inode_max_percent;

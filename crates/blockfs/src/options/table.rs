@@ -106,8 +106,8 @@ pub(super) fn meaning(key: &str) -> OptionMeaning {
         "nolazytime" => superblock(SuperblockFlag::Lazytime, false),
         "mand" => superblock(SuperblockFlag::Mand, true),
         "nomand" => superblock(SuperblockFlag::Mand, false),
-        // These say which users may mount the file system. mount(8) lets them imply further options to keep such a
-        // mount harmless, and a deferred mount has to behave like one of mount(8).
+        // These options say which users may mount the file system. mount(8) lets them imply further options to keep
+        // such a mount harmless, and a deferred mount has to behave like one of mount(8).
         "user" | "users" => set(NOSUID.union(NODEV).union(NOEXEC)),
         "owner" | "group" => set(NOSUID.union(NODEV)),
         "defaults" | "_netdev" | "nofail" | "auto" | "noauto" | "nouser" | "nousers"
@@ -133,8 +133,8 @@ fn meaning_by_pattern(key: &str) -> OptionMeaning {
         return OptionMeaning::Secret;
     }
     match lower.strip_prefix("x-") {
-        // These restrict what a container sees of the volume, or change the owners. If they were silently ignored, a
-        // container would get more access than was requested.
+        // These options restrict what a container sees of the volume, or change the owners. If they were silently
+        // ignored, a container would get more access than was requested.
         Some("mount.subdir" | "mount.idmap" | "mount.owner" | "mount.group" | "mount.mode") => {
             OptionMeaning::Refused(BY_MOUNT)
         }
@@ -176,7 +176,7 @@ pub(super) fn refused_value(key: &str, value: Option<&str>) -> Option<&'static s
     match key.to_ascii_lowercase().as_str() {
         // quotaon(8) reads `usrquota=FILE` in fstab. The kernel only knows these options without a value.
         "usrquota" | "grpquota" | "prjquota" => Some(QUOTA_FILE),
-        // These are the values of gfs2 (Documentation/filesystems/gfs2.rst).
+        // These values are those of gfs2 (Documentation/filesystems/gfs2.rst).
         "quota" => (!matches!(value, "off" | "account" | "quiet" | "on")).then_some(QUOTA_FILE),
         key => fstypes::option_rules().find_map(|rules| (rules.refused_value)(key, value)),
     }

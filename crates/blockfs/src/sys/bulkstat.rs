@@ -82,9 +82,9 @@ impl Inodes {
     pub(crate) fn next(&mut self, file: impl AsFd) -> Result<&[Inode], Errno> {
         let argument = &mut *self.batch;
         let opcode = opcode::from_components(Direction::Read, b'X', 127, size_of::<Head>());
-        // SAFETY: XFS copies a head in and out, of the size in the opcode. Behind it, it writes at most as many inodes
-        // as `capacity` says, which is the length of the array. Any bytes are a valid batch (`Plain`). Other file
-        // systems return ENOTTY. `file` is open during the call.
+        // SAFETY: XFS copies a head in and out, of the size in the opcode. After the head, XFS writes at most as many
+        // inodes as `capacity` says, which is the length of the array. Any bytes are a valid batch (`Plain`). Other
+        // file systems return ENOTTY. `file` is open during the call.
         unsafe { ioctl(file, Request { opcode, argument }) }?;
         let count = self.batch.head.count as usize;
         self.batch.inodes.get(..count).ok_or(Errno::PROTO)

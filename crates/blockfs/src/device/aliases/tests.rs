@@ -230,7 +230,7 @@ fn a_loop_device_on_a_device_lies_on_it() {
         ("7:0", "8:0", true),
         ("7:0", "8:16", false),
         ("7:0", "7:1", true),
-        // Like two partitions.
+        // Different parts of one disk don't conflict, like two partitions.
         ("7:0", "7:2", false),
         ("7:2", "8:0", true),
         ("7:0", "253:0", false),

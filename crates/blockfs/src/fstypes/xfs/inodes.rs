@@ -89,8 +89,8 @@ struct AllocationGroups<'a> {
 impl AllocationGroups<'_> {
     /// Checks one group after the other, until there are none left or the check has failed.
     fn check(&self, matches: InodeFilter<'_>) {
-        // Otherwise the caller's thread would share its fs attributes with this one, and setns(2) into a sandbox's
-        // mount namespace would fail.
+        // Without this call the caller's thread would share its fs attributes with this one, and setns(2) into a
+        // sandbox's mount namespace would fail.
         self.give_up_if(sys::unshare_fs().is_err());
         while !self.failed.load(Ordering::Relaxed) {
             let group = self.next.fetch_add(1, Ordering::Relaxed);
