@@ -72,7 +72,7 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
     let twice = try_install(engine, Some(&once)).expect("a second install");
     assert_eq!(twice, once);
     let Ok(back) = try_uninstall(engine, &once) else {
-        // The handler is the default runtime.
+        // A handler that is the default runtime can't be uninstalled.
         return;
     };
     let back = back.unwrap_or_default();

@@ -76,8 +76,8 @@ impl Service<'_> {
     /// Returns the time at which the engine read its configuration, in microseconds since the epoch; `None` if it isn't
     /// running.
     fn last_read(self) -> Result<Option<i128>> {
-        // Both are times since the boot. A reload starts no process, but changes the unit's state to `reloading` and
-        // back.
+        // Both properties are times since the boot. A reload starts no process, but changes the unit's state to
+        // `reloading` and back.
         let name = if self.reloads {
             "StateChangeTimestampMonotonic"
         } else {

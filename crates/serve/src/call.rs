@@ -119,7 +119,8 @@ where
             span.in_scope(|| tracing::warn!("refused: {}", status.message()));
             status.into_http()
         };
-        // The mode of a socket that is bound here ensures this already, but systemd may have made the socket.
+        // Only root can connect to a socket that this process has bound, because of its mode. But systemd may have made
+        // the socket, with another mode.
         if uid != Some(0) {
             let response = refuse(UnreadRefusal::Caller);
             return Box::pin(async move { Ok(response) });
@@ -171,7 +172,7 @@ where
                 },
             };
             if let Ok(response) = &response {
-                // The status of a response with a body follows in the trailers. Here it is OK.
+                // If the response has a body, its status follows in the trailers. Then the status is OK here.
                 let status = Status::from_header_map(response.headers());
                 call.end(&status.unwrap_or_else(|| Status::ok("")));
             }

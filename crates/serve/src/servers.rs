@@ -164,7 +164,7 @@ impl Servers {
         for (reporter, service) in &mut self.reporters {
             let not_serving = ServingStatus::NotServing;
             reporter.set_service_status(*service, not_serving).await;
-            // Ends the `Watch` calls after they have reported the status. Calls in progress don't include them.
+            // Ends the `Watch` calls after they have reported the status. They don't count as calls in progress.
             reporter.clear_service_status(service).await;
             reporter.set_service_status(*service, not_serving).await;
         }

@@ -60,7 +60,7 @@ impl Directory {
         let parent = resolved.map_err(|error| match error {
             TrustError::Untrusted { path, reason } => untrusted(&path, reason),
             TrustError::Lstat { path, source } => failed("lstat", &path, source),
-            // `NotExecutable` is an error of programs alone.
+            // `NotExecutable` doesn't occur here: it is an error of programs alone.
             TrustError::TooManyLinks | TrustError::NotExecutable(_) => {
                 failed("open", path, Errno::LOOP)
             }
@@ -79,7 +79,7 @@ impl Directory {
             return Ok(directory);
         }
         if let Some(parent) = path.parent() {
-            // A caller without a umask must not make them writable for others.
+            // The mode is explicit, so that the parents aren't writable for others even if the caller's umask is 0.
             let parents = std::fs::DirBuilder::new()
                 .recursive(true)
                 .mode(0o755)
@@ -251,7 +251,7 @@ impl Directory {
                 .map_err(|error| failed("renameat", &self.path.join(name), error))
         });
         if written.is_err() {
-            // No other process uses this name. The first error is reported.
+            // No other process uses this name. An error is ignored, because the first error is reported.
             let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
         }
         written?;

@@ -317,7 +317,7 @@ mod tests {
             matches!(elsewhere.state(), ProcessState::Unknown(why) if why.contains("pid namespace"))
         );
         child.kill().unwrap();
-        // Its parent hasn't waited for it yet: it runs its last instructions, or is a zombie.
+        // This process hasn't waited for the child yet, so the child runs its last instructions, or is a zombie.
         while process.is_alive() {
             std::thread::yield_now();
         }

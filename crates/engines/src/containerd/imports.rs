@@ -257,7 +257,7 @@ mod tests {
             ("/x/*/*.toml", None),
             ("/x/[ab].d/*.toml", None),
             ("/x/?/*.toml", None),
-            // containerd 1.x resolves a relative pattern in another directory.
+            // containerd 1.x resolves a relative pattern in the directory that it was started in.
             ("conf.d/*.toml", None),
         ] {
             let found = pattern(import).drop_in();

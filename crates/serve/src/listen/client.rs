@@ -108,7 +108,7 @@ impl AsyncRead for Client {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.slot.poll_closed(context).is_ready() {
-            // Nothing added to the buffer means end of file.
+            // A successful read that adds nothing to the buffer has found the end of the connection.
             self.is_ended = true;
             return Poll::Ready(Ok(()));
         }

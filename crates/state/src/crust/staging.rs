@@ -46,7 +46,7 @@ impl<'a> Staging<'a> {
             if let Err(error) =
                 staging.write_entry(path.digest().to_string(), &content, presence.as_deref())
             {
-                // The first error is reported.
+                // An error of the rollback is ignored, because the first error is reported.
                 let _ = staging.roll_back();
                 return Err(error);
             }
