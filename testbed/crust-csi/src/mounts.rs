@@ -271,7 +271,7 @@ fn may_be_mount(path: &Path) -> bool {
         Ok(stat) => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         // The path doesn't exist, or can't exist.
         Err(Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::LOOP) => false,
-        // For example EIO, if the file system is an xfs that was shut down.
+        // The error is EIO, for example, if the file system is an xfs that was shut down.
         Err(_) => true,
     }
 }

@@ -37,8 +37,8 @@ impl Driver {
         Device::open(&attached.device).map_err(Refusal::node(id))
     }
 
-    /// Saves a record from which something was removed. A failure is only logged: what the record says too much is
-    /// compared with the mounts and the crust directory, and must not block unpublishing and unstaging.
+    /// Saves a record from which something was removed. A failure is only logged, and must not block unpublishing and
+    /// unstaging: outdated parts of the record are found by comparing it with the mounts and the crust directory.
     fn save_removal(&self, id: &str, record: &Record) {
         if let Err(error) = self.store.save_removal(id, record) {
             tracing::warn!("volume {id}: {}", crust_state::error_message(&error));

@@ -66,7 +66,7 @@ impl Driver {
     }
 
     /// Returns whether any volume is staged for a runtime at a target path. This is read from the crust directory,
-    /// which is gone after a reboot, like the mounts. A record isn't.
+    /// which is gone after a reboot, like the mounts. The volume's record still exists then.
     pub(crate) fn is_anything_staged(
         &self,
         id: &str,

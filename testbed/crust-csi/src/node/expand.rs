@@ -41,7 +41,7 @@ impl Driver {
             capacity_bytes: signed(record.capacity),
             source: String::new(),
         };
-        // Nothing is mounted at a staging path. There, the mount of any pod can be used.
+        // Nothing is mounted at a staging path. If the request names it, the mount of any pod can be used.
         let existing = self.existing_publications(id, &record)?;
         let here = existing.iter().find(|(path, _)| *path == requested);
         if here.is_none() && staged.is_none() {
