@@ -89,8 +89,8 @@ fn assert_confirmed(
 fn a_file_system_that_is_too_large_is_not_confirmed() {
     let (scene_with_request, volume) = Scene::with_volume(block());
     let cases = [
-        (filesystem("xfs"), Some("takes")),
-        (filesystem("btrfs"), Some("takes")),
+        (filesystem("xfs"), Some("need")),
+        (filesystem("btrfs"), Some("need")),
         (filesystem("ext4"), None),
         (block(), None),
     ];

@@ -69,7 +69,7 @@ fn an_invalid_configuration_is_a_failure() {
 #[test]
 fn file_systems_without_a_kernel_driver_are_named() {
     let node = Node::well_configured(Delegate::Runc, "fstypes = [\"ext4\", \"no-such-fs\"]");
-    doctor(&node).assert("file systems", "warn", "ext4; not no-such-fs");
+    doctor(&node).assert("file systems", "warn", "ext4; missing: no-such-fs");
     node.handler().reconfigure("fstypes = [\"no-such-fs\"]");
     doctor(&node).assert("file systems", "fail", "none of no-such-fs");
 }

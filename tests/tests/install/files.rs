@@ -349,7 +349,9 @@ fn cyclic_imports_are_limited() {
     scene.write(CONFIG, &text, 0o644);
     let refused = scene.installed("install containerd").failure();
     assert!(
-        refused.stderr.contains("do they import each other"),
+        refused
+            .stderr
+            .contains("check whether they import each other"),
         "{refused}"
     );
     assert_eq!(scene.read(CONFIG), text);

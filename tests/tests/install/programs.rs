@@ -200,7 +200,7 @@ fn a_missing_hook_or_delegate_is_refused() {
     assert!(
         refused
             .stderr
-            .contains("set `delegate` in /etc/runcrust/runcrust.toml"),
+            .contains("set `delegate` to the path of runc or crun, in /etc/runcrust/runcrust.toml"),
         "{refused}"
     );
     let copy = scene

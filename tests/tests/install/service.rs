@@ -86,7 +86,7 @@ fn a_current_or_stopped_daemon_is_left_alone() {
     assert_eq!(calls(&scene), [format!("{SHOW} containerd.service")]);
     let scene = node("inactive", "0");
     let done = scene.installed("install containerd --restart").success();
-    assert!(done.stdout.contains("doesn't run"), "{done}");
+    assert!(done.stdout.contains("isn't running"), "{done}");
     assert_eq!(calls(&scene).len(), 1);
     let done = scene.installed("install podman --restart").success();
     assert!(done.stdout.contains("nothing to restart"), "{done}");

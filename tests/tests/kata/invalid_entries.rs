@@ -112,7 +112,7 @@ on_each_delegate! {
         let sandbox = staged.node.sandbox(POD);
         let bundle = staged.node.app_bundle(&sandbox).bind(&other, "/data", &[]).write();
         let refused = refusal::create_refused(&staged.node, &bundle).naming_volume("pv-2");
-        let _ = refused.containing(&["of pod pod-b"]).message();
+        let _ = refused.containing(&["belongs to pod pod-b"]).message();
         assert!(device.is_free());
     }
 }

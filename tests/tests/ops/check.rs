@@ -223,7 +223,7 @@ fn an_address_in_use_is_reported() {
     });
     let run = check(&ops).success();
     for line in [
-        format!("pass  metrics: {port}, where a crust_ops answers already"),
+        format!("pass  metrics: {port}, where a crust_ops already answers"),
         format!(
             "pass  socket: {}, on which systemd or a crust_ops already listens",
             ops.socket().display()

@@ -67,12 +67,12 @@ const FIELDS: [(Change, &str, &str); 16] = [
     (
         |it| it.volume_target_path += &"/a".repeat(3000),
         "volume_target_path",
-        "its 6",
+        "a path of 6",
     ),
     (
         |it| it.volume_backing_path = "/dev/".to_owned() + &"a".repeat(4091),
         "volume_backing_path",
-        "its 4096 bytes are more",
+        "a path of 4096 bytes is longer",
     ),
     (
         |it| it.volume_backing_path.clear(),
@@ -414,7 +414,7 @@ fn a_long_request_has_a_short_error() {
     let info = status.get_details_error_info().expect("an ErrorInfo");
     for (text, start) in [
         (status.message(), "volume_target_path: "),
-        (&bad.field_violations[0].description, "its 8000 bytes"),
+        (&bad.field_violations[0].description, "a path of 8000 bytes"),
         (&info.metadata["volume"], "éé"),
     ] {
         assert!(text.starts_with(start) && text.len() <= 1027, "{text}");

@@ -172,8 +172,8 @@ fn a_socket_that_others_could_replace_is_refused() {
         ops.reconfigure(&node, "");
         listen_at(&ops, &socket);
         let expected = format!(
-            "the directory of socket {}: {} can be written by others than root; hint: only root may \
-             own and write it and the directories above it (chown root:root, chmod go-w)",
+            "the directory of socket {}: {} can be written by others than root; hint: make root the \
+             owner and only writer of it and of the directories above it (chown root:root, chmod go-w)",
             socket.display(),
             others.display()
         );

@@ -74,7 +74,7 @@ on_each_delegate! {
         let device = pod.volume.ext4();
         let other_target = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
         let source = SubPath { pod_uid: "pod-b", ..subpath("pv-2", &other_target, "db", 0) }.bind(&pod.volume.handler().kubelet_dir());
-        let _ = assert_create_refused(&pod, &source).naming_volume("pv-2").containing(&["of pod pod-b"]).message();
+        let _ = assert_create_refused(&pod, &source).naming_volume("pv-2").containing(&["belongs to pod pod-b"]).message();
         assert_eq!(unexpected_mounts(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }
 
