@@ -61,14 +61,15 @@ fn find_directories(config: &Config) -> KubeletDirectories {
 }
 
 /// Returns whether two paths lead to the same directory. Target paths are matched as given and with their links
-/// resolved, so a symbolic link to kubelet's directory is good enough.
+/// resolved, so a symbolic link to kubelet's directory suffices.
 fn is_same(one: &Path, other: &Path) -> bool {
     let real = |path: &Path| fs::canonicalize(path).ok();
     one == other || real(one).is_some_and(|it| Some(it) == real(other))
 }
 
-/// A volume that isn't below one of `kubelet_dirs` isn't found, so a kubelet with another root directory can't start a
-/// pod with that volume. The existence of a directory alone doesn't prove that a kubelet uses it.
+/// Returns the finding about the directories. A volume that isn't below one of `kubelet_dirs` isn't found, so a kubelet
+/// with another root directory can't start a pod with that volume. The existence of a directory alone doesn't prove
+/// that a kubelet uses it.
 fn judge(directories: &KubeletDirectories) -> Finding {
     let listed = |paths: &[PathBuf]| {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();

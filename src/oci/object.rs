@@ -152,7 +152,7 @@ impl<'a> Visitor<'a> for ObjectVisitor {
     }
 }
 
-/// How a key matches a known one.
+/// The way in which a key matches a known key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyMatch {
     /// The key is equal for every parser.

@@ -17,7 +17,8 @@ use signal_hook::low_level::emulate_default_handler;
 
 use crate::wait::holds_within;
 
-/// How long the end of the process waits for operations in progress: for a create, not for a `sleep` that a test runs.
+/// The longest time that the end of the process waits for operations in progress. It suffices for a create, but not for
+/// a `sleep` that a test runs.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(10);
 
 type Action = Box<dyn FnOnce() -> Vec<String> + Send>;

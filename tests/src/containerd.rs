@@ -26,7 +26,7 @@ use crate::daemon::Daemon;
 use crate::wait::holds_within;
 use crate::{Runtime, TestDir, cgroup, mounts, process};
 
-/// How long it may take until the daemon's CRI answers.
+/// The longest time that the daemon's CRI may take to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The configuration of a containerd that has not been started.

@@ -21,7 +21,7 @@ use crate::csi::{DRIVER, NODE};
 use crate::daemon::Daemon;
 use crate::{Containerd, Node, Run, binary, http, mounts, wait_until};
 
-/// How long the agent may take to start, to end, or to do what a test waits for.
+/// The longest time that the agent may take to start, to end, or to do what a test waits for.
 const AGENT_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// The agent. Its root directory is the kubelet directory of the node's handler. On drop it is killed and everything

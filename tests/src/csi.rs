@@ -24,7 +24,7 @@ use crate::daemon::Daemon;
 pub use crate::relay::Moment;
 use crate::{Node, Ops, Run, binary, wait_until};
 
-/// How long the driver may take to start or end.
+/// The longest time that the driver may take to start or end.
 const DRIVER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The driver's default name in tests.

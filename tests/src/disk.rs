@@ -13,11 +13,11 @@ use crate::{Run, wait_until};
 /// The variable that lists the disks, such as `/dev/vdc:/dev/vdd`. Their content is lost.
 const DISKS: &str = "RUNCRUST_TEST_DISKS";
 
-/// How long another test may hold a disk. Together with [`RELEASE_TIMEOUT`] and the guest's slowness this is shorter
-/// than nextest's limit for a test, so that a timeout is reported.
+/// The longest time that another test may hold a disk. Together with [`RELEASE_TIMEOUT`] and the guest's slowness this
+/// is shorter than nextest's limit for a test, so that a timeout is reported.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long the kernel may take to release a disk.
+/// The longest time that the kernel may take to release a disk.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An empty disk that no other test uses until this is dropped.

@@ -75,7 +75,7 @@ const MAJOR: u32 = 7;
 /// that can't do direct I/O in units of 512 bytes, direct I/O isn't used.
 const BLOCK_SIZE: u32 = 512;
 
-/// How long to wait for other calls that attach devices. Each takes very little time.
+/// The longest time to wait for other calls that attach devices. Each of them takes very little time.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Attaches an image to a loop device, with direct I/O if possible. The image stays attached until it is detached, even
@@ -154,7 +154,7 @@ fn attach_to_free_device(
     open.as_ref().map(OpenLoop::loop_device).transpose()
 }
 
-/// How long the kernel may take to release an unused device, and udev to read it.
+/// The longest time that the kernel may take to release an unused device, and udev to read it.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Detaches an image from its loop device, and returns whether it was attached.

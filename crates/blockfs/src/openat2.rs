@@ -10,7 +10,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2, readlinkat};
 use rustix::io::Errno;
 use rustix::path::Arg;
 
-/// How often a lookup is retried after EAGAIN.
+/// The number of times that a lookup is retried after EAGAIN.
 ///
 /// The kernel returns EAGAIN if *anything* on the system was renamed or mounted during a lookup with a `..`, even if
 /// this path isn't affected. Only an attacker who renames in a loop can cause a hundred in a row.

@@ -75,7 +75,7 @@ pub enum DeviceNode {
     Never,
 }
 
-/// How mounts in the attach directory are kept out of the host's mount table.
+/// The way in which mounts in the attach directory are kept out of the host's mount table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttachMode {

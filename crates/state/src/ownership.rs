@@ -18,7 +18,7 @@ pub struct Claim<'a> {
     pub device: DeviceNumber,
 }
 
-/// How an admitted claim is mounted.
+/// The way in which an admitted claim is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The device isn't in use. The mount has to open it exclusively.

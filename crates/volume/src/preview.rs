@@ -43,7 +43,7 @@ pub struct MountPreview {
     pub access_mode: Option<&'static str>,
     /// Whether the container gets the raw device as well.
     pub device_node: bool,
-    /// How the pod gets access. The error of a pod that gets none is serialized as null.
+    /// The way in which the pod gets access. The error of a pod that gets no access is serialized as null.
     #[serde(serialize_with = "access_or_null")]
     pub access: Result<PodAccess, VolumeError>,
     /// The live users in the volume's record.
@@ -61,7 +61,7 @@ pub enum EntryLayout {
     Kata,
 }
 
-/// How a pod gets access to a volume.
+/// The way in which a pod gets access to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PodAccess {

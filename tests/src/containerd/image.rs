@@ -20,7 +20,7 @@ pub const APP_IMAGE: &str = "runcrust.test/app:1";
 /// The image of sandboxes, with the same content.
 pub const PAUSE_IMAGE: &str = "runcrust.test/pause:1";
 
-/// How long it may take until the CRI lists imported images.
+/// The longest time that the CRI may take to list imported images.
 const IMPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Imports both images into the containerd at `socket` from a temporary archive. Returns whether its CRI lists them.

@@ -20,7 +20,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The time limit for devices that didn't respond a short time ago. A device that has recovered answers at once.
 const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a status, or the fact that a device didn't respond, is used.
+/// The time for which a status, or the fact that a device didn't respond, is used.
 ///
 /// Within this time the cache doesn't notice that a loop device is attached to another file, unless an owner list
 /// changes. Without a cache, that could still happen unnoticed right after the probe.

@@ -166,7 +166,7 @@ pub(crate) fn detach_loop(device: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Keeps a loop device from being detached when its last descriptor is closed (`LOOP_SET_STATUS64`). Fails with ENXIO
-/// if no file is attached, or if it is being detached.
+/// if no file is attached, or if the file is being detached.
 pub(crate) fn clear_autoclear(device: impl AsFd) -> Result<(), Errno> {
     let mut info = info(&device)?;
     info.flags &= !AUTOCLEAR;

@@ -80,7 +80,7 @@ fn files_that_others_could_have_changed_are_refused() {
     assert!(error.contains("can be written by others"), "{error}");
 }
 
-/// Others who can change a parent can make the path lead to another directory of root's.
+/// Other users who can change a parent can make the path lead to another directory that root owns.
 #[test]
 fn a_directory_below_one_that_others_can_change_is_refused() {
     let temporary = tempfile::tempdir().unwrap();

@@ -234,7 +234,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
         message: last_error(&VolumeStep::Stage).or_else(|| last_error(&VolumeStep::Unstage)),
         mounts,
     };
-    // Of a volume that is staged but not published, only the handle is known.
+    // If a volume is staged but not published, only its handle is known.
     let first = uids.first().map(|uid| directory(uid));
     let name = first.unwrap_or_else(|| id.handle.clone());
     VolumeView::new(&name, spec, status)

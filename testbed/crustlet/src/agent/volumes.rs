@@ -21,7 +21,7 @@ use crate::volumes::spec::{Lifecycle, ResolveError, VolumeId};
 
 pub(crate) use begin::VolumeStepResult;
 
-/// How long a claim may be unbound before an event is emitted about its pod.
+/// The time for which a claim may be unbound before an event is emitted about its pod.
 const BINDING_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
 /// The operation under way on a volume. A volume has one at a time.

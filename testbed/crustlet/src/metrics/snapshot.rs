@@ -39,7 +39,7 @@ impl Snapshot {
         let mut claims: BTreeMap<Name, Stats> = BTreeMap::new();
         for VolumeStats { claim, stats, .. } in stats {
             let exported = claims.entry(claim).or_insert_with(|| stats.clone());
-            // Of two conditions the worse one is exported, and a known condition rather than an unknown one.
+            // The worse of two conditions is exported, and a known condition rather than an unknown one.
             if is_abnormal(&stats) > is_abnormal(exported) {
                 exported.condition = stats.condition;
             }

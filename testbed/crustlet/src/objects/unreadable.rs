@@ -109,7 +109,7 @@ mod tests {
                 "spec.containers[1].env[1].value",
             ),
             (json!({"metadata": [], "spec": {}}), "metadata"),
-            // Of two errors, the first one is found.
+            // If there are two errors, the first one is found.
             (
                 json!({"spec": {"containers": {}, "hostNetwork": 3}}),
                 "spec.containers",

@@ -48,7 +48,7 @@ pub(crate) struct ObservedContainer {
     pub(crate) sandbox: String,
     /// The name in the pod.
     pub(crate) name: String,
-    /// How often a container with this name was started before.
+    /// The number of times that a container with this name was started before.
     pub(crate) attempt: u32,
     /// The image's reference in the runtime.
     pub(crate) image_id: String,

@@ -34,7 +34,7 @@ pub(crate) struct RunSandbox {
 pub(crate) struct StartContainer {
     /// The name in the pod.
     pub(crate) name: String,
-    /// How often a container with this name was started before.
+    /// The number of times that a container with this name was started before.
     pub(crate) attempt: u32,
     /// The ID of the sandbox.
     pub(crate) sandbox: String,
@@ -68,7 +68,7 @@ pub(crate) enum EndStep {
         id: String,
         /// The name in the pod.
         name: String,
-        /// How often a container with this name was started before.
+        /// The number of times that a container with this name was started before.
         attempt: u32,
     },
     /// Remove an old sandbox.

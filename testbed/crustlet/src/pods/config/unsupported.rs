@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 use super::ConfigError;
 use crate::objects::Pod;
 
-/// How an unsupported field is handled.
+/// The way in which an unsupported field is handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Handling {
     /// The pod isn't started, because it would misbehave without the field.
