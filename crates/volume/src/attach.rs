@@ -225,7 +225,7 @@ pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
     let stat = statx(&attach, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
         .map_err(failed("statx"))?;
     if stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        // The process that made the mount may have been killed before it made it private.
+        // The process that made the mount may have been killed before it made the mount private.
         return sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"));
     }
     let bind = open_tree(&attach, "", clone_flags());
@@ -233,7 +233,7 @@ pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
     sys::set_propagation_private(&bind).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
     let call = format!("move_mount(bind, {})", directory.display());
     move_mount(&bind, "", &attach, "", BETWEEN_FDS).map_err(failed(call))?;
-    // Mounting it below a shared mount made it shared again.
+    // Attached to a shared mount, the bind mount became shared again.
     let attach = open_directory(directory)?;
     sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"))
 }

@@ -121,7 +121,7 @@ pub(crate) fn is_vacant(path: &Path, is_block: bool) -> bool {
     match fs::symlink_metadata(path) {
         Ok(found) if is_block => found.is_file() && found.len() == 0,
         Ok(found) => found.is_dir() && fs::read_dir(path).is_ok_and(|mut it| it.next().is_none()),
-        // If it isn't simply missing, creating it will fail.
+        // If the path isn't simply missing, creating it will fail.
         Err(_) => true,
     }
 }

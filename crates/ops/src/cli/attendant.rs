@@ -90,7 +90,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
         rustix::stdio::dup2_stdout(&null)?;
         rustix::stdio::dup2_stderr(&null)?;
         attend(&mut child, daemon).inspect_err(|_| {
-            // No other process would kill them.
+            // No other process would kill the program and its children.
             let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         })
     };

@@ -208,7 +208,7 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
         read_only: request.readonly,
         access_mode,
         device_node: request.device_node,
-        // The stage sets it.
+        // The stage sets the sequence number.
         disk_seq: None,
     };
     Ok((target, info))

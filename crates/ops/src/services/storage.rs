@@ -241,7 +241,7 @@ fn arguments(
         read_only: request.readonly,
         access_mode: None,
         device_node: false,
-        // The runtime sets it.
+        // The runtime sets the sequence number.
         disk_seq: None,
     };
     Ok((info, arguments))

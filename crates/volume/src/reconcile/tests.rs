@@ -566,7 +566,7 @@ fn only_a_removing_pass_creates_locks() {
     });
 }
 
-/// Otherwise a node that attaches and detaches disks for months would fill `/run`.
+/// If such locks were kept, a node that attaches and detaches disks for months would fill `/run`.
 #[test]
 fn the_lock_of_a_device_that_is_gone_is_removed() {
     let node = TestNode::new();

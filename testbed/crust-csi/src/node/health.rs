@@ -58,7 +58,7 @@ impl Driver {
         let record = self.record(id)?;
         let by = record.published.get(&path_key(path)).map(|it| it.by);
         match self.inspect_at(id, &record, path, false) {
-            // The mount is gone since a reboot, or was unmounted by hand.
+            // A reboot has removed the mount, or it was unmounted by hand.
             Err(Refusal::NotAtPath { .. }) if by == Some(Mounter::Driver) => Ok(Problem {
                 status: VolumeHealthErrorType::Inaccessible,
                 reason: "NotMounted",

@@ -151,7 +151,7 @@ impl Driver {
                     mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
                 }
             }
-            // The driver was downgraded since the volume was deferred. It is still staged.
+            // The driver was downgraded since the volume was deferred. The volume is still staged.
             (_, Mounter::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
             (Some(mount), Mounter::Runtime) => {
                 ensure_empty_directory(id, path)?;

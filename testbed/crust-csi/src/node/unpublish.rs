@@ -48,7 +48,7 @@ impl Driver {
         } else if !self.is_surely_published(id, &devices, &target, published)?
             && self.other_volume_at(id, &target)?.is_some()
         {
-            // Another volume is at the path. This one was never there, or is gone.
+            // Another volume is at the path. The volume of this call was never there, or is gone.
             record.published.remove(&path_key(&target));
             self.save_publication_removal(id, &record, by)?;
             return Ok(NodeUnpublishVolumeResponse {});

@@ -18,7 +18,7 @@ const MOUNTED: &str = "/sys/fs/btrfs";
 ///
 /// Must be called before the mount, because mounting a clone can write to it, and again after the mount.
 pub(super) fn check(device: &DeviceFacts) -> Result<(), UnfitDevice> {
-    // If this isn't a btrfs, the mount fails with a better error.
+    // If the device holds no btrfs, the mount fails with a better error.
     let Ok(Some(found)) = SUPERBLOCK.read(device) else {
         return Ok(());
     };
