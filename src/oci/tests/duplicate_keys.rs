@@ -81,7 +81,7 @@ fn the_directories_of_an_overlay_are_sources() {
             r#"[{"options":["lowerdir=/a"],"type":"overlay","options":[]}]"#,
             &["/a*"],
         ),
-        // An unpaired surrogate.
+        // An unpaired surrogate, which can't be decoded.
         (
             r#"[{"type":"overlay","options":["lowerdir=/a\ud800"]}]"#,
             &["?*"],

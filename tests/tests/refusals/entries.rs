@@ -88,10 +88,10 @@ impl Entry {
 /// The moment at which an invalid entry is detected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum DetectedWhen {
-    /// When it is read. A sandbox with the volume is refused, too.
+    /// When the entry is read. A sandbox with the volume is refused, too.
     Read,
-    /// When its device is opened. A sandbox with the volume is refused, too, but a volume in use does not need the path
-    /// to its device.
+    /// When the volume's device is opened. A sandbox with the volume is refused, too, but a volume in use does not need
+    /// the path to its device.
     Opened,
     /// Only when the kernel mounts the volume.
     Mounted,

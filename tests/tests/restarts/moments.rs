@@ -25,7 +25,7 @@ fn cases(delegate: Delegate, calls: &[HeldCall], mountings: &[Mounting]) -> Vec<
         .flat_map(|call| [Moment::Before, Moment::After].map(|moment| (*call, moment)));
     for (at, (call, moment)) in moments.enumerate() {
         let turn = seed + at;
-        // After all fates and kinds of volumes it is the other delegate's turn.
+        // The delegates take turns: the other one is chosen after each round of all fates and kinds of volumes.
         let is_ours = (turn / (FATES.len() * mountings.len()) + at) % 2
             == usize::from(delegate == Delegate::Crun);
         for (which, fate) in FATES.into_iter().enumerate() {
