@@ -27,9 +27,9 @@ use crate::{Delegate, Engine, Run, TestDir, cgroup, wait_until};
 /// The image of all containers: busybox with a program that sleeps.
 pub const DOCKER_IMAGE: &str = "app:1";
 
-/// How long it may take until the daemon answers.
+/// The longest time that the daemon may take to answer.
 const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long the daemon may take to stop its containers and itself.
+/// The longest time that the daemon may take to stop its containers and itself.
 const STOP_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// dockerd with the containerd that it starts, and the client. On drop its containers are removed. What remains is

@@ -17,7 +17,7 @@ use crate::daemon::Daemon;
 use crate::node::utf8;
 use crate::{Delegate, LoopDevice, Node, binary, wait_until, wait_until_async};
 
-/// How long the daemon may take to start or end.
+/// The longest time that the daemon may take to start or end.
 const DAEMON_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The daemon for the handler of a [`Node::trusted`]. It is killed on drop.

@@ -14,7 +14,7 @@ use crate::dir::new_directory;
 use crate::wait::holds_within;
 use crate::{Run, mounts};
 
-/// How long a file system may stay busy after its use.
+/// The longest time that a file system may stay busy after its use.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Makes a file system on a device with further arguments, and overwrites what is there.

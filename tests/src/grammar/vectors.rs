@@ -19,7 +19,7 @@ pub struct Section {
     pub rows: Vec<Vec<String>>,
 }
 
-/// How many command lines are built from the spellings and positions.
+/// The number of command lines that are built from the spellings and positions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     /// A few hundred, for the committed tables: each spelling in the positions that distinguish different parsers, and

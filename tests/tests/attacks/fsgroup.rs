@@ -55,7 +55,7 @@ fn files_without_group(root: &Path, group: u32) -> Vec<String> {
     without
 }
 
-/// How often the walk has to meet the link in place of a directory that it has listed.
+/// The number of times that the walk has to meet the link in place of a directory that it has listed.
 const RACES: usize = 2;
 /// The delay of the walk after each listing.
 const LISTING: Duration = Duration::from_millis(30);

@@ -23,10 +23,10 @@ const OTHER_POD: &str = "99999999-2222-1111-4444-666666666666";
 /// The id on the host of id 0 in a user namespace.
 pub(crate) const FIRST_ID: u32 = 100_000;
 
-/// How long after the last user's end a device may stay in use. An unstage waits this long.
+/// The longest time that a device may stay in use after its last user has ended. An unstage waits this long.
 const FREE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much a device grows, in bytes.
+/// The number of bytes by which a device grows.
 const GROWTH: u64 = 16 << 20;
 
 /// A node with a device.

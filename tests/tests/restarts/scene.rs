@@ -29,7 +29,7 @@ impl Deref for Scene {
     }
 }
 
-/// How a pod's volume is mounted.
+/// The way in which a pod's volume is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounting {
     /// By the runtime, from the driver's metadata (`defer_fs_ops`).

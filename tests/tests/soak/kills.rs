@@ -37,7 +37,7 @@ pub(crate) const KILLS: [Kill; 9] = [
     Kill::Pod,
 ];
 
-/// How often each kind of kill happened.
+/// The number of times that each kind of kill happened.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     by_kind: [usize; Kill::Pod as usize + 1],

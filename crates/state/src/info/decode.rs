@@ -189,7 +189,7 @@ impl<'a> Fields<'a> {
 impl MountInfo {
     /// Parses the file of a volume that a driver staged for Kata.
     ///
-    /// Only those keys of the metadata are read that Kata defines. The others are attributes of the volume that the
+    /// Reads only the keys of the metadata that Kata defines. The other keys are attributes of the volume that the
     /// driver passed on. They come from the author of the volume or, for an inline volume, from the author of the pod.
     /// So `deviceNode`, which gives containers the block device, can't be requested there.
     pub fn parse_kata(bytes: &[u8]) -> Result<Self, InfoError> {

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-/// How long a call may continue after its caller is gone. No call takes longer, and a living agent calls every second.
+/// The longest time that a call may continue after its caller is gone. No call takes longer, and a living agent calls
+/// every second.
 const ORPHANED_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A socket in front of containerd's that hides the end of clients. When a call is cancelled because its client was

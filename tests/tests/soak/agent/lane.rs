@@ -18,7 +18,7 @@ pub(super) struct Lane<'s> {
     random: Random,
 }
 
-/// How a pod is removed.
+/// The way in which a pod is removed.
 #[derive(Debug, Clone, Copy)]
 enum Removal {
     /// Its manifest is removed.
