@@ -111,7 +111,7 @@ impl HookArgs {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ContainerState {
     pub(crate) id: String,
-    /// Pid of the container's first process in the host's pid namespace; 0 in poststop, where the state has none.
+    /// Pid of the container's first process in the host's pid namespace; 0 in poststop, where the state has no pid.
     #[serde(default)]
     pub(crate) pid: i32,
 }

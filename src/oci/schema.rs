@@ -88,7 +88,7 @@ pub(super) struct ObjectSchema {
     pub(super) children: &'static [(&'static str, SchemaNode)],
 }
 
-/// The schema of a key's value. Scalars and arrays of scalars have none, and neither has `annotations`, whose keys are
+/// The schema of a key's value. Scalars and arrays of scalars have no schema. Neither has `annotations`, whose keys are
 /// arbitrary.
 pub(super) enum SchemaNode {
     /// An array that can be edited, and the known keys of its elements.

@@ -30,7 +30,7 @@ pub(super) fn check_pod(
 }
 
 /// Checks that the namespaces that the container joins are its sandbox's, not another pod's. The pid namespace isn't
-/// checked: it may be that of another container of the pod (an ephemeral container's target).
+/// checked: it may be the pid namespace of another container of the pod (an ephemeral container's target).
 pub(super) fn check_namespaces(
     volume: &str,
     namespaces: &[Namespace<'_>],

@@ -136,7 +136,7 @@ impl PlanInput<'_> {
 
 /// Returns the SELinux label that a config gives its volumes' files: the level of the pod, and the type of container
 /// files. CRI runtimes write the pod's label into the sandbox's config. A container that asks for no level of its own
-/// gets that of its sandbox. Returns `None` if no policy is enforced.
+/// gets the level of its sandbox. Returns `None` if no policy is enforced.
 pub(super) fn label(
     details: &dyn ConfigDetails,
     node: &impl PlanLookup,

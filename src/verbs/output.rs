@@ -35,7 +35,7 @@ impl CommandOutput {
         Self::from_text(value.to_string())
     }
 
-    /// Sets the exit code of a failure. The output is printed all the same.
+    /// Sets the exit code to failure. The output is still printed.
     pub(super) fn with_failure(self) -> Self {
         Self {
             is_failure: true,
@@ -43,7 +43,7 @@ impl CommandOutput {
         }
     }
 
-    /// Returns whether the exit code is that of a failure.
+    /// Returns whether the exit code reports a failure.
     pub(super) const fn is_failure(&self) -> bool {
         self.is_failure
     }

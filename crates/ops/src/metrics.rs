@@ -148,7 +148,8 @@ impl Metrics {
         self.timeouts.inc();
     }
 
-    /// Counts a reconciliation. `None` stands for one that failed; it doesn't change the number of items left.
+    /// Counts a reconciliation. `None` means that the reconciliation failed. Then the number of items left doesn't
+    /// change.
     pub(crate) fn count_reconciliation(&self, report: Option<&ReconcileReport>) {
         let is_ok = report.is_some_and(|report| report.failed.is_empty());
         let result = if is_ok { "ok" } else { "error" };

@@ -97,7 +97,8 @@ impl StagingNode {
         }
     }
 
-    /// Returns the node with another configuration of the runtime. It shares the limits on threads with this one.
+    /// Returns the node with another configuration of the runtime. The returned node shares the limits on threads with
+    /// this node.
     pub(crate) fn with_config(&self, config: Config) -> Self {
         Self {
             config: Arc::new(config),

@@ -100,7 +100,7 @@ pub(crate) async fn serve(configured: DaemonConfig) -> Result<()> {
     Ok(drained?)
 }
 
-/// The sockets of the daemon. It fails to start if it can't open one of them.
+/// The sockets of the daemon. The daemon fails to start if it can't open one of its sockets.
 struct Sockets {
     runtime: UnixListener,
     storage: Option<UnixListener>,

@@ -137,7 +137,7 @@ fn indices_by_device_path(volumes: &[VolumeOverview], path: &TargetPath) -> Vec<
     }
 }
 
-/// Finds the volumes on a device. If there are none, finds those on devices with the same data.
+/// Finds the volumes on a device. If there are none, finds the volumes on devices with the same data.
 fn indices_by_device(volumes: &[VolumeOverview], number: DeviceNumber) -> Vec<usize> {
     let exact = indices(volumes, |volume| devices_of(volume).contains(&number));
     if !exact.is_empty() {
@@ -151,7 +151,7 @@ fn indices_by_device(volumes: &[VolumeOverview], number: DeviceNumber) -> Vec<us
     })
 }
 
-/// Returns those of the devices that have the same data as a device; none if that can't be determined.
+/// Returns which of the devices have the same data as the device `number`. Returns none if that can't be determined.
 fn aliases(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber> {
     let device = Device::find_by_number(number).ok().flatten();
     let device = device.map(DeviceFacts::from);

@@ -35,7 +35,7 @@ pub enum HostFeaturesError {
     Privileges(#[from] PrivilegesError),
 }
 
-/// Returns those of the file system types that the running kernel can mount. The kernel may load modules for this.
+/// Returns which of the file system types the running kernel can mount. The kernel may load modules for this.
 pub fn mountable_fstypes(fstypes: &[String]) -> Result<Vec<String>, HostFeaturesError> {
     let mut mountable = Vec::new();
     for fstype in fstypes {

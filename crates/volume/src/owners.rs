@@ -138,7 +138,8 @@ fn changed_lists(lists: &[OwnerListVersion], known: &[OwnerListVersion]) -> Vec<
     changed.map(|list| list.device).collect()
 }
 
-/// Returns those of the devices that are the plan's device or have the same data. A device that is gone has no data.
+/// Returns which of the devices are the plan's device or have the same data as that device. A device that is gone has
+/// no data.
 fn related_devices(
     context: &Context<'_>,
     plan: &MountPlan,

@@ -218,8 +218,8 @@ pub(super) fn is_staged_as(
     Ok(requested.is_ok_and(|requested| has_same_meaning(context, present, &requested)))
 }
 
-/// Returns the present volume if its metadata can be compared. An unreadable entry has none, and a volume in Kata's
-/// layout is another volume with users and a record of its own.
+/// Returns the present volume if its metadata can be compared. An unreadable entry has no metadata, and a volume in
+/// Kata's layout is another volume with users and a record of its own.
 fn readable_volume(present: &Result<Option<Volume>, EntryError>) -> Option<&Volume> {
     let present = present.as_ref().ok()?.as_ref();
     present.filter(|present| !present.is_kata_layout())

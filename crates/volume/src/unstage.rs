@@ -28,7 +28,7 @@ fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState
         match context.crust.record(path) {
             Ok(Some(record)) => check_no_live_user(record)?,
             Ok(None) => {}
-            // The users are unknown, but a device that isn't busy has none.
+            // The users are unknown, but a device that isn't busy has no users.
             Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
             Err(error) => return Err(error.into()),
         }

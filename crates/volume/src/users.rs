@@ -44,7 +44,7 @@ pub fn announce(
     announced().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-/// Returns a container whose create is running as a pending user. The user's process is this one, which becomes the
+/// Returns a container whose create is running as a pending user. The user's process is this process, which becomes the
 /// delegate. If it ends before the container is published, the user is stale.
 pub(super) fn pending_user(
     context: &Context<'_>,

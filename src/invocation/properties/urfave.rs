@@ -11,7 +11,7 @@ use crate::invocation::{CreateCommand, CreateVerb};
 
 /// The flags that a command accepts. Each string is a list of names, separated by spaces.
 ///
-/// The first list of each array is that of runc 1.1, the second has the flags that came later, and the third the
+/// The first list of each array has the flags of runc 1.1, the second the flags that came later, and the third the
 /// global flags, if the command accepts them.
 #[derive(Clone, Copy, Default)]
 struct Flags {

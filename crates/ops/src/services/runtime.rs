@@ -174,7 +174,7 @@ fn mount_info(request: RuntimeStageVolumeRequest) -> Result<(TargetPath, MountIn
     let policy = match GroupPolicy::try_from(policy) {
         Ok(GroupPolicy::OnRootMismatch) => FsGroupChangePolicy::OnRootMismatch,
         Ok(GroupPolicy::Always | GroupPolicy::Unknown) => FsGroupChangePolicy::Always,
-        // A policy of a later version of the interface must not be replaced by another one.
+        // A policy of a later version of the interface must not be replaced by another policy.
         Err(_) => {
             let field = "volume_supplemental_group_change_policy.policy";
             return Err(CallError::field(

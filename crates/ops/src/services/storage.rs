@@ -26,7 +26,7 @@ use super::{STAGE_TIMEOUT, ServiceState, bytes, log_volume, required, required_p
 use crate::call_error::CallError;
 use crate::cli::{Capabilities, CliCall};
 
-/// The timeout of a publish, which applies fsGroup. It is a little longer than that of a container's create.
+/// The timeout of a publish, which applies fsGroup. It is a little longer than the timeout of a container's create.
 const PUBLISH_TIMEOUT: Duration = Duration::from_secs(115);
 
 #[derive(Debug)]

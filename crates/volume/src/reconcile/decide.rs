@@ -256,8 +256,8 @@ fn is_removed((_, decision): &(VolumePart, RemovalDecision)) -> bool {
 pub(super) struct Pods {
     /// The uids of pods with a live sandbox.
     live: Vec<String>,
-    /// The uids of pods for which it is unknown whether the sandbox is alive, each with the reason. `None` stands for
-    /// any pod: a record can't be read.
+    /// The uids of pods for which it is unknown whether the sandbox is alive, each with the reason. `None` means any
+    /// pod, because a record can't be read.
     unknown: Vec<(Option<String>, String)>,
 }
 
