@@ -201,7 +201,7 @@ fn superblock_device(mount: &OwnedFd) -> Result<DeviceNumber, Errno> {
     Ok(DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor))
 }
 
-/// Fails if the kernel mounted another device than the one of the request. The kernel looks up the device's path again,
+/// Fails if the kernel mounted another device than the requested one. The kernel looks up the device's path again,
 /// and the path may have changed since.
 ///
 /// An `st_dev` with the major number 0 (btrfs) isn't a device's and can't be compared.

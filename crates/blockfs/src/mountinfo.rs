@@ -13,8 +13,8 @@ use crate::device::DeviceNumber;
 pub struct Mount {
     /// The mount's id, which is statx's `stx_mnt_id`. The kernel reuses it once the mount is gone.
     pub id: u32,
-    /// The id of the mount that this one is mounted on. The root of the namespace has its own id here. The parent isn't
-    /// listed if it is outside the process's root directory.
+    /// The id of the mount that this mount is mounted on. The root of the namespace has its own id here. The parent
+    /// isn't listed if it is outside the process's root directory.
     pub parent: u32,
     /// The superblock's device number. It is not always `st_dev`, which differs between the subvolumes of a btrfs.
     pub device: DeviceNumber,
@@ -219,7 +219,7 @@ pub(crate) fn select(
 pub struct MountInfoLine<'a> {
     /// The mount's id, as in [`Mount::id`].
     pub id: u32,
-    /// The id of the mount that this one is mounted on.
+    /// The id of the parent: the mount that this mount is mounted on.
     pub parent: u32,
     /// The superblock's device number.
     pub device: DeviceNumber,

@@ -23,7 +23,7 @@ const MAX_STRING_LENGTH: usize = 255;
 /// Mount options in the form that the mount API needs. The default is a plain read-write mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountOptions {
-    /// The attributes for fsmount(2), without the one for read-only.
+    /// The attributes for fsmount(2), except for read-only.
     pub attributes: MountAttrFlags,
     /// Whether the whole superblock is read-only.
     pub read_only: bool,

@@ -104,12 +104,12 @@ impl Directory {
         Ok(self)
     }
 
-    /// Opens the directory `name` in this one. Returns `None` if it doesn't exist.
+    /// Opens the subdirectory `name`. Returns `None` if it doesn't exist.
     pub fn open_directory(&self, name: &str) -> Result<Option<Self>, FileError> {
         Self::open_at(&self.fd, Path::new(name), &self.path.join(name), BENEATH)
     }
 
-    /// Opens the directory `name` in this one. Creates it with mode 0700 if it doesn't exist.
+    /// Opens the subdirectory `name`. Creates it with mode 0700 if it doesn't exist.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
         // Tried first, because the directory usually exists.
         match self.open_directory(name)? {

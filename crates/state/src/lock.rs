@@ -127,8 +127,8 @@ impl Lock {
         Ok(length.map(|_| lock))
     }
 
-    /// Returns whether another process held the lock when this one tried to take it. Then anything that was read before
-    /// may be out of date.
+    /// Returns whether another process held the lock when this process tried to take it. Then anything that was read
+    /// before may be out of date.
     #[must_use]
     pub fn had_to_wait(&self) -> bool {
         self.had_to_wait

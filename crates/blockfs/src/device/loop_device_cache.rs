@@ -217,8 +217,8 @@ impl CacheEntries {
         lists.clone_into(&mut self.lists);
     }
 
-    /// Probes the loop devices among `devices`, and those that they lie on. Cached statuses of the latter aren't used,
-    /// because a change of a lower device doesn't change the owner list of the upper one.
+    /// Probes the loop devices among `devices`, and the loop devices that they lie on. Cached statuses of lower devices
+    /// aren't used, because a change of a lower device doesn't change the owner list of the upper one.
     fn probe_with_lower(
         &mut self,
         sysfs: &Path,

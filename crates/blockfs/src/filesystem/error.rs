@@ -21,7 +21,7 @@ pub enum MountError {
     /// The file system isn't mounted because of its superblock. The kernel might have mounted it.
     #[error(transparent)]
     Unfit(#[from] UnfitDevice),
-    /// The kernel mounted another device than the one that was asked for, because the path leads to another device now.
+    /// The kernel mounted another device than the requested one, because the path leads to another device now.
     /// The mount was undone.
     #[error(
         "fsmount: {device:?} was device {expected} and is {mounted} now; \

@@ -16,7 +16,7 @@ const BATCH_SIZE: u32 = 256;
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
 struct Head {
-    /// The number of the inode to start at. The kernel sets it to the one to continue at.
+    /// The number of the inode to start at. The kernel sets it to the inode to continue at.
     next_inode: u64,
     flags: u32,
     capacity: u32,

@@ -81,8 +81,8 @@ impl SurveyedVolume {
         self.read_first(Entry::record)
     }
 
-    /// Returns the records in the other entries that differ from that in the first one. A record is written to the
-    /// first entry first, and removed from it first.
+    /// Returns the records in the other entries that differ from the record in the first entry. A record is written to
+    /// the first entry first, and removed from it first.
     pub fn other_records(&self) -> Result<Vec<VolumeRecord>, EntryError> {
         let first = self.record()?;
         let mut others = Vec::new();
