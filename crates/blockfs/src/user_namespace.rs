@@ -64,7 +64,8 @@ fn failed(call: impl Into<String>) -> impl FnOnce(Errno) -> UserNamespaceError {
 
 impl UserNamespace {
     /// Opens a user namespace with the container's id mappings: the existing namespace, or a new one with the
-    /// mappings that the delegate will give the container's namespace. `None` if it is the user namespace of this process.
+    /// mappings that the delegate will give the container's namespace. `None` if it is the user namespace of this
+    /// process.
     pub fn open(&self) -> Result<Option<OwnedFd>, UserNamespaceError> {
         let (users, groups) = match self {
             Self::Joined(path) => return open_existing(path),

@@ -48,8 +48,8 @@ impl Context {
     }
 
     /// Creates the superblock, or uses the superblock that the device already has. With `exclusive`, an existing
-    /// superblock makes this fail with EBUSY, unless the kernel or the file system is too old to check. `read_only` must
-    /// be true if `ro` was set.
+    /// superblock makes this fail with EBUSY, unless the kernel or the file system is too old to check. `read_only`
+    /// must be true if `ro` was set.
     pub(super) fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
         if !exclusive {
             return fsconfig_create(&self.0);
