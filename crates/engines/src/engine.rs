@@ -130,7 +130,8 @@ pub struct Samples {
     pub(crate) default: &'static str,
     /// Texts without a handler. `uninstall` after `install` restores them byte for byte.
     pub(crate) kept: &'static [&'static str],
-    /// Texts with an older path of runcrust ([`crate::handler::tests::OLD_PROGRAM`]) and settings that an operator added.
+    /// Texts with an older path of runcrust ([`crate::handler::tests::OLD_PROGRAM`]) and settings that an operator
+    /// added.
     pub(crate) outdated: &'static [&'static str],
     /// Texts that `install` refuses, with a part of the error.
     pub(crate) refused: &'static [(&'static str, &'static str)],

@@ -17,8 +17,8 @@ pub fn check_unused(node: &NodeRoot, program: &Path) -> Result<()> {
     fail_if_any(users(node, &configuration(node, program)?)?)
 }
 
-/// Checks as [`check_unused`] does, but for every program that could run on the node: for the default configuration, and
-/// for each one in `/etc/runcrust`.
+/// Checks as [`check_unused`] does, but for every program that could run on the node: for the default configuration,
+/// and for each configuration in `/etc/runcrust`.
 pub fn check_unused_by_any(node: &NodeRoot) -> Result<()> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();

@@ -52,7 +52,8 @@ impl CrustDirectory {
 }
 
 impl StagedDigests {
-    /// Returns the lengths in bytes of the path's prefixes that may be staged target paths. The whole path counts as one.
+    /// Returns the lengths in bytes of the path's prefixes that may be staged target paths. The whole path counts as
+    /// one.
     #[must_use]
     pub fn lengths_of(&self, path: &TargetPath) -> Vec<usize> {
         let known = path.digests().filter(|(_, digest)| self.0.contains(digest));
