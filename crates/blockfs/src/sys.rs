@@ -205,7 +205,7 @@ pub fn unshare_mount_namespace() -> Result<(), Errno> {
 }
 
 /// Calls unshare(2) and returns its error. `flags` must not include `CLONE_FILES`: descriptors that other threads open
-/// would then be invalid in this one. Doesn't allocate, because children of a raw clone(2) call it.
+/// would then be invalid in this thread. Doesn't allocate, because children of a raw clone(2) call it.
 fn unshare(flags: CloneFlags) -> Result<(), Errno> {
     nix::sched::unshare(flags).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }

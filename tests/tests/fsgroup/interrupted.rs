@@ -10,7 +10,7 @@ use crate::scene::{GROUP, ON_ROOT_MISMATCH, Scene, snapshot};
 
 /// The number of mode changes after which the walk is killed. Only the walk makes that number of changes.
 const CHANGED: usize = 50;
-/// The calls that change a mode; which of them is used depends on the kernel.
+/// The calls that can change a mode. It depends on the kernel which call is used.
 const CALLS: [&str; 2] = ["fchmodat", "fchmodat2"];
 
 impl Scene {

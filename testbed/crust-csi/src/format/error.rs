@@ -127,7 +127,7 @@ pub(crate) enum FormatError {
     #[error("{program} {}: {status}: {said}", path.display())]
     ProgramFailed {
         program: &'static str,
-        /// The device, or the replacement of the image.
+        /// The device, or the new file that is to replace the image.
         path: PathBuf,
         status: ExitStatus,
         /// The output of the program.
@@ -136,7 +136,7 @@ pub(crate) enum FormatError {
     /// The new file system may not be on disk.
     #[error("fsync {}: {source}; hint: check the disk for errors, and its free space", path.display())]
     Sync {
-        /// The replacement of the image.
+        /// The new file that is to replace the image.
         path: PathBuf,
         source: io::Error,
     },
@@ -145,7 +145,7 @@ pub(crate) enum FormatError {
         "{}: after mkfs it holds {found} instead of {wanted}; hint: check the disk for errors", path.display()
     )]
     WrongResult {
-        /// The replacement of the image.
+        /// The new file that is to replace the image.
         path: PathBuf,
         /// The file system that mkfs should have made.
         wanted: Fstype,

@@ -83,7 +83,7 @@ fn watch_prints_new_events_until_the_agent_ends() {
     assert!(scene.crustlet.stop().success());
     assert_eq!(watching.wait().code(), Some(1));
     let last = watching.text();
-    // The stream of events ends, or the connection does.
+    // The error is about the end of the stream of events or of the connection.
     let error = last.lines().next_back().unwrap_or_default();
     assert!(
         error.starts_with("crustlet: ") && error.contains("the agent "),
