@@ -126,7 +126,7 @@ pub fn mounts_of_device(device: &Path) -> Vec<String> {
     lines_of_device(mounts(), device)
 }
 
-/// Returns those of the mounts that are of the file system on a device, as lines of mountinfo.
+/// Returns which of the mounts are of the file system on a device, as lines of mountinfo.
 pub fn lines_of_device(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
     let device = Device::of(device);
     mounts

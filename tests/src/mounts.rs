@@ -37,7 +37,7 @@ pub fn unmount(at: &Path) {
     off.unwrap_or_else(|error| panic!("umount {}: {error}", at.display()));
 }
 
-/// Unmounts what is mounted at a path and ignores errors, for code in which a panic would hide another one.
+/// Unmounts what is mounted at a path and ignores errors, for code in which a panic would hide an earlier panic.
 pub fn try_unmount(at: &Path) {
     let _ = umount2(at, MntFlags::UMOUNT_NOFOLLOW);
 }

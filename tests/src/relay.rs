@@ -120,7 +120,7 @@ impl Faults {
         self.changed.send_replace(());
     }
 
-    /// Waits until a call is held, at the given moment or, without one, at any.
+    /// Waits until a call is held at the given moment. If no moment is given, waits until a call is held at any moment.
     #[track_caller]
     pub(crate) fn wait_held(&self, moment: Option<Moment>) {
         wait_until("a call to be held up", WAIT_TIMEOUT, || {

@@ -1,5 +1,5 @@
-//! Counts the instructions of a program until it execs another one. Instructions that the kernel executes for it are
-//! not counted.
+//! Counts the instructions of a program until it execs another program. Instructions that the kernel executes for it
+//! are not counted.
 
 use std::process::{Child, Command};
 

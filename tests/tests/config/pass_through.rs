@@ -141,7 +141,7 @@ on_each_delegate! {
                 r#"{},{{"destination":"/data","type":"tmpfs","source":"t","x":{deep}}}]"#,
                 &mounts[..mounts.len() - 1]
             );
-            // The document, the list of mounts and the mount are three levels more.
+            // The document, the list of mounts and the mount add three levels.
             let members = format!(r#""x":{deep},"mounts":{mount},"hooks":{{"x":{deep},"createContainer":[]}}"#);
             let passed = assert_passes(&node, &members);
             assert!(passed.is_ok(), "{passed:?}");

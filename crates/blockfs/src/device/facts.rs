@@ -161,7 +161,7 @@ impl DeviceFacts {
         Ok(Cow::Borrowed(self.aliases.get_or_init(|| aliases)))
     }
 
-    /// Returns those of `devices` that conflict with this device. The device conflicts with itself.
+    /// Returns which of `devices` conflict with this device. The device conflicts with itself.
     pub fn conflicting(
         &self,
         devices: Vec<DeviceNumber>,

@@ -60,7 +60,7 @@ pub struct OwnerListVersion {
     pub number: u64,
 }
 
-/// Returns those of `devices` that conflict with `own` ([`Aliases::conflicts_with`]).
+/// Returns which of `devices` conflict with `own` ([`Aliases::conflicts_with`]).
 ///
 /// A device that is gone doesn't conflict. Neither does a loop device whose backing file doesn't respond or only
 /// returns errors: its file system hangs or has failed, while the file of `own` has just responded. Any other

@@ -24,7 +24,7 @@ const INDEX_BITS: u32 = REGISTERS.ilog2();
 const MIN_LISTED: u64 = 8192;
 /// Number of listed entries between two checks.
 const CHECK_INTERVAL: u64 = 1024;
-/// Maximum number of times that an entry may be listed on average. In a tree that is in use a directory that is moved
+/// Maximum number of times that an entry may be listed on average. If a directory is moved while the tree is in use, it
 /// is listed again.
 const MAX_REPEATS: u64 = 8;
 

@@ -1,4 +1,4 @@
-//! Replaces this program by another one, with the disposition of SIGPIPE that the caller set.
+//! Replaces this program by another program, with the disposition of SIGPIPE that the caller set.
 //!
 //! Rust's runtime ignores SIGPIPE before `main` runs, and doesn't remember the earlier disposition. Ignored signals
 //! stay ignored through execve(2), so the delegate would ignore SIGPIPE even if the caller doesn't (a shell). If the
