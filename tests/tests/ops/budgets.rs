@@ -26,7 +26,9 @@ fn is_entry_rename(line: &str) -> bool {
 /// entry its name.
 fn lines_of_stage(trace: &[String], at: usize) -> Vec<&String> {
     let thread = trace[at].split_whitespace().next();
-    let own = |line: &&String| line.split_whitespace().next() == thread;
+    // A call that other threads interrupt in the trace has two lines, and the second one says "resumed".
+    let own =
+        |line: &&String| line.split_whitespace().next() == thread && !line.contains(" resumed>");
     let waits = |line: &&String| {
         let waits = ["recvfrom(", "epoll_pwait(", "futex("];
         waits.iter().any(|wait| line.contains(wait))

@@ -28,7 +28,7 @@ fn invalid_sizes_are_named() {
         ),
         (
             vec!["resize", target, "2", "1"],
-            "at least 2 and at most 1 ",
+            "the minimum of 2 bytes is larger than the maximum of 1",
         ),
         (vec!["resize", "pods/a/mount", "0", "0"], "relative"),
     ] {
