@@ -87,7 +87,6 @@ pub struct RemovedMount {
 pub struct ReplacedSource {
     /// The new source, a path in the attach directory.
     pub attached: String,
-    /// The original source.
     pub original: String,
     /// The mount's destination. An undo fails if it has changed.
     pub destination: String,

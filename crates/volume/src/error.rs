@@ -234,7 +234,7 @@ pub(super) enum Cause {
     Exists { id: String, pid: i32 },
     #[error(
         "it is mounted in the pod's sandbox as {mounted}, but has no record, and is staged as {staged} now; hint: \
-         delete the pod so that it is recreated"
+         recreate the pod"
     )]
     Unrecorded { mounted: String, staged: String },
     #[error(

@@ -30,7 +30,7 @@ pub enum FindError {
     /// No volume matches. The field describes the query, such as "at /path".
     #[error("nothing is staged {0}; hint: `runcrust crust list` shows the staged volumes")]
     NotFound(String),
-    /// Several volumes match.
+    /// The query matches several volumes, and none of them is chosen.
     #[error("several volumes are staged {query}: {}; hint: name one of them by its target path", .volumes.join(", "))]
     Ambiguous {
         /// A description of the query, such as "at /path".

@@ -52,12 +52,14 @@ pub enum SandboxError {
         found: String,
     },
     /// The sandbox has no tmpfs at `/.crust`.
-    #[error("sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}")]
+    #[error(
+        "sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}; hint: recreate the pod"
+    )]
     NoTmpfs { id: String, pid: i32 },
     /// Another device's file system is mounted at a volume's mount point.
     #[error(
         "sandbox {id}: the file system mounted at {mount_point} is on device {found} instead of {expected}; hint: \
-         delete the pod so that it is recreated"
+         recreate the pod"
     )]
     OtherDevice {
         id: String,
@@ -69,8 +71,8 @@ pub enum SandboxError {
     },
     /// A volume was unmounted while it was being opened.
     #[error(
-        "sandbox {id}: the mount at {mount_point} is gone; hint: if the pod still exists, delete it so that it \
-         is recreated"
+        "sandbox {id}: the mount at {mount_point} is gone; hint: recreate the pod, if it still \
+         exists"
     )]
     Unmounted { id: String, mount_point: String },
     /// The sandbox's mount table can't be read.

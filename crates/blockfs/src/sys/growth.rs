@@ -102,7 +102,7 @@ pub(crate) fn btrfs_info(file: impl AsFd) -> Result<BtrfsInfo, Errno> {
     Ok(info)
 }
 
-/// `struct btrfs_ioctl_dev_info_args`.
+/// The arguments of `BTRFS_IOC_DEV_INFO`: `struct btrfs_ioctl_dev_info_args`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
 struct BtrfsDevice {
