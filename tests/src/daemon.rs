@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::cleanup::OperationGuard;
@@ -59,6 +60,15 @@ impl Daemon {
 
     pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).expect("the daemon is running");
+    }
+
+    /// Suspends the daemon with SIGSTOP. `kill(2)` returns before the daemon's threads have stopped, so this waits until
+    /// the kernel reports that all of them have.
+    pub(crate) fn suspend(&self) {
+        self.signal(Signal::SIGSTOP);
+        let pid = Pid::from_raw(self.pid());
+        let status = waitpid(pid, Some(WaitPidFlag::WUNTRACED)).expect("a child");
+        assert_eq!(status, WaitStatus::Stopped(pid, Signal::SIGSTOP));
     }
 
     /// Stops the daemon with SIGTERM and returns its exit status. `what` names it in the message of a timeout.

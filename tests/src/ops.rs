@@ -126,6 +126,11 @@ impl Ops {
         self.daemon.signal(signal);
     }
 
+    /// Suspends the daemon until it gets SIGCONT. When this returns, none of its threads runs.
+    pub fn suspend(&self) {
+        self.daemon.suspend();
+    }
+
     /// Waits until the daemon has ended, and returns its exit status.
     #[track_caller]
     pub fn wait(&self) -> ExitStatus {

@@ -246,7 +246,7 @@ fn a_hung_crust_ops_delays_one_volume_only() {
     let target = csi.target("pod", "pv-1");
     csi.call(hung.stage()).unwrap();
     csi.call(deferring(&hung, &target)).unwrap();
-    ops.signal(Signal::SIGSTOP);
+    ops.suspend();
     let waited = std::thread::scope(|threads| {
         let (sender, receiver) = std::sync::mpsc::channel();
         // The first of the two calls waits.
