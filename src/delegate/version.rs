@@ -24,7 +24,7 @@ const MAX_OUTPUT_BYTES: u64 = 4096;
 pub(crate) enum VersionReply {
     /// The name and the version.
     Version(String, String),
-    /// The program printed something else, or didn't exit within three seconds. The text says which.
+    /// The output has no name and version, or the program didn't exit within three seconds. The text says which.
     Unrecognized(String),
     /// The program couldn't be executed, or failed. The text says why.
     NotRun(String),

@@ -25,10 +25,10 @@ pub(crate) enum CallError {
     /// An operation on the volume failed.
     #[error(transparent)]
     Volume(#[from] VolumeError),
-    /// A call of the runtime's CLI for a volume failed.
+    /// A call to the runtime's CLI for a volume failed.
     #[error("volume {volume}: {source}")]
     Cli { volume: String, source: CliError },
-    /// A call of the runtime's CLI that concerns no volume failed.
+    /// A call to the runtime's CLI that concerns no volume failed.
     #[error("{0}")]
     Runtime(#[from] CliError),
     /// The runtime's directories or records can't be read.

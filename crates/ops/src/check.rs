@@ -40,7 +40,7 @@ pub(crate) fn run(file: &Path, is_explicit: bool) -> ExitCode {
         check_runtime_config(&settings, config)
             .into_iter()
             .for_each(&mut report);
-        // With an invalid configuration every call of the runtime would only repeat the error above.
+        // With an invalid configuration every call to the runtime would only repeat the error above.
         if crate::cli::check(&settings.runtime, &policy.allowed).is_ok() {
             report(check_runtime(&settings.runtime, &policy));
         }

@@ -29,7 +29,7 @@ pub(crate) struct Policy {
     pub(crate) timeout: Duration,
 }
 
-/// An error of a call of the CLI.
+/// The error of a call to the CLI.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The program isn't trusted, because another user could have root execute any code through it.
@@ -64,7 +64,7 @@ pub(crate) enum CliError {
     InvalidAnswer { program: PathBuf, problem: String },
 }
 
-/// A call of the CLI.
+/// A call to the CLI.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CliCall<'a> {
     pub(crate) program: &'a Path,

@@ -32,7 +32,7 @@ pub(super) fn plan_for_users(
 #[derive(Debug)]
 pub(super) struct NewUser<'a> {
     pub(super) user: User,
-    /// The volume's record with its live users, without the new one.
+    /// The volume's record with its live users, without `user`.
     pub(super) before: &'a VolumeRecord,
 }
 

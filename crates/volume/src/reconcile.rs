@@ -1,6 +1,6 @@
-//! Finds and removes stale state, which killed processes, hooks that weren't called and a boot of the node leave
-//! behind. State on disk is only trusted after it has been checked against the kernel. State that can't be checked is
-//! kept and reported.
+//! Finds and removes stale state. Such state is left behind by a killed process, by a hook that wasn't called, and by a
+//! reboot of the node. State on disk is only trusted after it has been checked against the kernel. State that can't be
+//! checked is kept and reported.
 
 mod decide;
 mod records;

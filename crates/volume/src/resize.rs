@@ -53,8 +53,8 @@ fn grow_in_use(
 ) -> Result<Option<u64>, Cause> {
     let mut mounts = volume_mounts::find(record).peekable();
     if mounts.peek().is_none() {
-        // A create that was killed leaves a live sandbox without the volume. A container has the volume even if its
-        // mount isn't found.
+        // A killed create leaves a live sandbox without the volume: the growth is then left to the next mount. A
+        // container, however, has the volume even if its mount isn't found.
         let only_sandboxes = record
             .users
             .iter()

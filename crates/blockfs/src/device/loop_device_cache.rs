@@ -12,9 +12,9 @@ use crate::sys::loops::LoopStatus;
 use crate::sys::probe_process::ProbeResult;
 use crate::timed_probe::{ProbeError, loop_probe, run_probes};
 
-/// The time limit of all probes together, and of a second round for those that got no answer. A device that conflicts
-/// usually answers from the kernel's cache, because the same file has been queried through the other device just
-/// before.
+/// The time limit of all probes together, and of a second round for the devices that gave no answer. A device that
+/// conflicts usually answers from the kernel's cache, because the same file has been queried through the other device
+/// just before.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The time limit for devices that didn't respond a short time ago. A device that has recovered answers at once.
@@ -43,9 +43,9 @@ struct CacheEntries {
     statuses_since: Option<Instant>,
     /// Devices whose backing files don't respond.
     unresponsive: Vec<DeviceNumber>,
-    /// The time when the first of them didn't respond.
+    /// The time when the first of the `unresponsive` devices didn't respond.
     unresponsive_since: Option<Instant>,
-    /// Devices that didn't respond earlier. They may have recovered, and are probed with a shorter limit.
+    /// Devices that didn't respond earlier. They may have recovered, and are probed with [`RETRY_TIMEOUT`].
     earlier_unresponsive: Vec<DeviceNumber>,
     /// The versions of the owner lists before their devices were probed, sorted.
     lists: Vec<OwnerListVersion>,
@@ -143,7 +143,7 @@ impl LoopDeviceCache {
     }
 
     /// Records that a device has just responded, and discards its cached status. The caller is about to add a volume to
-    /// the device's owner list, and a status must be newer than that.
+    /// the device's owner list, and a status from before this change must not be used after it.
     pub fn note_alive(&self, device: DeviceNumber) {
         self.fresh_entries().note_alive(device);
     }
