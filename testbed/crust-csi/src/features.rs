@@ -1,5 +1,5 @@
-//! The driver's optional capabilities. Without one, the driver ignores the fields that belong to it, like an older
-//! driver.
+//! The driver's optional capabilities. If a capability is left out, the driver ignores the capability's fields, as an
+//! older driver does.
 
 use clap::ValueEnum;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeType;
@@ -66,7 +66,8 @@ impl Features {
         self.0.contains(&feature)
     }
 
-    /// Returns the names of the features that affect how a publish request is read. The publication's record has them.
+    /// Returns the names of the features that affect how a publish request is read. The publication's record contains
+    /// these names.
     pub(crate) fn publication_feature_names(&self) -> Vec<String> {
         let is_read = |feature: &&Feature| {
             matches!(
@@ -115,9 +116,9 @@ impl Feature {
     }
 }
 
-/// A request from which fields are removed that an older driver would not know.
+/// A request with fields that an older driver would not know.
 pub(crate) trait KnownFields {
-    /// Clears the fields of capabilities that were left out.
+    /// Clears the fields that belong to capabilities that aren't in `features`.
     fn clear_unknown_fields(&mut self, features: &Features);
 }
 

@@ -76,7 +76,7 @@ pub(crate) enum Refusal {
         "{0} is left out (--without); hint: NodeGetCapabilities lists the driver's capabilities"
     )]
     CapabilityLeftOut(&'static str),
-    /// A call of `crust_ops` failed.
+    /// A call to `crust_ops` failed.
     #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
         volume: String,
@@ -149,7 +149,7 @@ impl Refusal {
         }
     }
 
-    /// Returns a function that converts the failure of a call of `crust_ops`.
+    /// Returns a function that converts the failure of a call to `crust_ops`.
     pub(crate) fn ops(volume: &str) -> impl FnOnce(client::CallFailure) -> Self {
         let volume = volume.to_owned();
         move |failure| Self::Ops { volume, failure }

@@ -12,7 +12,7 @@
 //! | `status` | the status of claims and volumes |
 //! | `records`, `store` | the decisions, which are merged into the manifests and kept on the disk |
 //!
-//! [`plan`] is a pure function of the manifests, the records and the state of the node. A call of a driver is a
+//! [`plan`] is a pure function of the manifests, the records and the state of the node. A call to a driver is a
 //! [`ClaimStep`], and its result becomes a [`RecordUpdate`].
 
 mod binding;

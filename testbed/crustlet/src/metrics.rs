@@ -124,7 +124,7 @@ impl Metrics {
         }
     }
 
-    /// Records a call of a driver.
+    /// Records a call to a driver.
     pub(crate) fn csi_call(
         &self,
         driver: &str,

@@ -1,4 +1,4 @@
-//! Operations on volumes: the calls of the driver, and the directories and records around them.
+//! Operations on volumes: the calls to the driver, and the directories and records that belong to these calls.
 //!
 //! | module | contents |
 //! |---|---|

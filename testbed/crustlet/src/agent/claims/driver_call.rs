@@ -17,7 +17,7 @@ use crate::objects::Objects;
 use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
 use crate::volumes::spec::{VolumeId, VolumeSpec};
 
-/// A call of a driver.
+/// A call to a driver.
 #[derive(Debug)]
 pub(super) enum DriverCall {
     Create(Box<CreateVolume>),
