@@ -5,7 +5,7 @@
 pub(crate) struct Effort {
     /// The rounds of each measurement, if the user has set them.
     pub(crate) rounds: Option<usize>,
-    /// The calls of the daemon before its memory is measured.
+    /// The number of calls to the daemon before its memory is measured.
     pub(crate) calls: usize,
     /// The pods that are created and removed.
     pub(crate) pods: usize,

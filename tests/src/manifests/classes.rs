@@ -1,4 +1,4 @@
-//! Builders for classes and for the `CSIDriver`.
+//! Builders for the `StorageClass`, the `RuntimeClass` and the `CSIDriver`.
 
 use std::fmt::{self, Display};
 use std::path::Path;

@@ -10,7 +10,8 @@ use nix::sys::stat::{Mode, SFlag, mknod};
 /// `files` entries are empty files, and the others are further hard links to them. Everything belongs to root, with
 /// mode 0644 for files and 0755 for directories.
 ///
-/// Inodes are what takes time, when they are created and again at unmount, while a walk visits every name.
+/// Inodes take time, when they are created and again at unmount. Hard links are quick to create, and a walk visits
+/// every name.
 pub fn create_entries(root: &Path, directories: usize, names: usize, files: usize) {
     let mode = Mode::from_bits_truncate(0o644);
     for directory in 0..directories {
@@ -19,7 +20,7 @@ pub fn create_entries(root: &Path, directories: usize, names: usize, files: usiz
         fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).expect("chmod");
         let at = |number: usize| directory.join(number.to_string());
         for number in 0..names.min(files) {
-            // This is one call instead of open and close.
+            // mknod is one system call instead of two, open and close.
             mknod(&at(number), SFlag::S_IFREG, mode, 0).expect("mknod");
         }
         for number in files..names {

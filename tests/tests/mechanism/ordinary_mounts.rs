@@ -75,7 +75,7 @@ on_each_delegate! {
         let ended = create_while_mounting(&app, &volume.device, &mut mounts, |_| true);
         assert!(mounts.count > 50, "{}", mounts.count);
         mounts.assert_all_mounted();
-        // The create fails, because not every delegate's way lets runcrust see whether the container made the mounts.
+        // The create fails, because with some delegates runcrust can't see whether the container made the mounts.
         assert!(!ended.success);
         if delegate == Delegate::Runc {
             let sentence = app.last_log_error().unwrap();

@@ -210,7 +210,7 @@ fn a_preface_may_come_in_pieces() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
     let (one, two) = PREFACE.split_at(10);
     let mut stream = connect(ops.socket(), one);
-    // A call of another client in between.
+    // Another client makes a call in between.
     assert_eq!(health(&ops, ops.socket(), RUNTIME).unwrap(), Serving);
     stream.write_all(two).unwrap();
     stream.write_all(SETTINGS).unwrap();

@@ -162,8 +162,8 @@ fn sixty_four_clients_on_eight_volumes() {
     assert_eq!(node.records(), <[PathBuf; 0]>::default());
 }
 
-/// The call of a disconnected client waits for the volume's lock, which another process holds. It is carried out before
-/// the next call, or not at all.
+/// A client makes a call, which waits for the volume's lock, and disconnects. Another process holds the lock. The call
+/// is carried out before the next call, or not at all.
 #[test]
 fn an_abandoned_call_never_overtakes_the_next() {
     let (node, ops) = Ops::with_node(Delegate::Runc);

@@ -24,7 +24,7 @@ fn stage_and_use(node: &Node) -> (LoopDevice, PathBuf) {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
     next_works(node, POD, &target);
-    // The bundle is removed after its `delete`, so its record is still there.
+    // The container's bundle is removed after `delete`, so the record of the bundle is still there.
     assert_collected(node, &["bundle"]);
     (device, target)
 }
@@ -75,7 +75,7 @@ on_each_delegate! {
     }
 }
 
-/// containerd calls `delete` when it runs again, after the volume was removed.
+/// A restarted containerd calls `delete` for dead containers, after the volume was removed.
 #[test]
 fn a_delete_after_the_volumes_removal_leaves_nothing() {
     let (volume, sandbox) = StagedVolume::with_sandbox(Delegate::Runc);
@@ -117,7 +117,7 @@ fn a_volume_is_kept_while_its_device_is_in_use() {
         assert!(why.contains(utf8(device.path())), "{why}");
     });
     assert!(node.entry(&target).exists());
-    // Another pod's use is recorded, so it is not unknown.
+    // Now the device's only user is recorded, and belongs to another volume. Such a user does not keep this volume.
     let other = node.stage(OTHER_POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(OTHER_POD);
     assert_collected(&node, &["owner", "volume"]);
@@ -157,7 +157,7 @@ fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
 #[test]
 fn a_volume_is_kept_if_its_target_directory_is_unrecorded() {
     let volume = StagedVolume::new(Delegate::Runc);
-    // An entry of another program, or of an early version of crust_ops, looks like this.
+    // An entry that another program or an early version of crust_ops wrote has no `target.json`.
     let target_record = volume.entry().join("target.json");
     fs::remove_file(&target_record).unwrap();
     fs::remove_dir(&volume.target).unwrap();

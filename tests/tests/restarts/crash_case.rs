@@ -21,7 +21,7 @@ pub(crate) enum HeldCall {
     NodePublishVolume,
     NodeUnpublishVolume,
     NodeUnstageVolume,
-    /// A call of the container runtime.
+    /// A call to the container runtime.
     Runtime(&'static str),
 }
 
@@ -178,7 +178,7 @@ impl CrashCase {
         expected_starts: RangeInclusive<usize>,
     ) {
         self.change(scene, pod);
-        // By the time the new agent listens, the held call of the old one has ended.
+        // By the time the new agent listens, the call of the old agent that was held back has ended.
         scene.start(&[]);
         scene.relay.clear_faults();
         scene.runtime.clear_faults();

@@ -112,7 +112,7 @@ pub(crate) fn leftovers_of(handler: &Handler) -> Vec<PathBuf> {
     collect_paths_below(&handler.crust_root(), &mut left);
     let state = handler.state_dir();
     collect_paths_below(&state, &mut left);
-    // Keep the directories of the state directory itself, and the locks of devices and of the whole node.
+    // The top-level directories of the state directory, and the locks of devices and of the whole node, are permanent.
     left.retain(|path| path.parent() != Some(&state));
     left.retain(|path| !is_lasting_lock(path));
     left

@@ -172,7 +172,7 @@ impl Twin {
     }
 }
 
-/// A call of a runtime.
+/// A call to a runtime.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Call<'a> {
     /// The arguments, split at blanks.
