@@ -159,7 +159,7 @@ pub(crate) struct DropIns {
 }
 
 impl DropIns {
-    /// Reads `first`. If it is one of these files, also reads the others that exist.
+    /// Reads `first`. If `first` is a main file or a drop-in, also reads all other main files and drop-ins that exist.
     pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
         let mut found = vec![node.read(first)?];
         let directory = Path::new(self.directory);

@@ -386,7 +386,7 @@ fn collect_lines_of(table: &Table, lines: &mut Vec<(Range<usize>, bool)>) {
         let span = table.span().unwrap_or_default();
         lines.push((span.start..end_of_values(table).unwrap_or(span.end), true));
     }
-    // The lines below a header are removed with it.
+    // The range of a header includes the lines below it.
     let inner = table.iter().filter(|(_, item)| {
         let has_header = item.is_table() || item.is_array_of_tables();
         !is_header(table) || (has_header && !has_line(item))

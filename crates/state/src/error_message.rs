@@ -9,7 +9,7 @@ const MAX_CAUSES: usize = 8 * 1024;
 
 /// Returns the message of an error with all its causes: `what: why: why; hint: next step`, on one line.
 ///
-/// A cause that the text before it ends with isn't repeated. The hints of all causes come last, because callers search
+/// A cause is left out if the text before it ends with the same words. The hints of all causes come last, because callers search
 /// the message for the cause. The middle of causes longer than 8 KiB is left out.
 #[must_use]
 pub fn error_message(error: &(dyn Error + 'static)) -> String {

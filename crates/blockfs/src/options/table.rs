@@ -158,7 +158,7 @@ fn second_source(key: &str) -> Option<&'static str> {
 /// Returns the same as [`second_source`] for options of types that aren't in the table of file systems.
 fn second_source_of_others(key: &str) -> Option<&'static str> {
     Some(match key {
-        // reiserfs and jfs; erofs; bcachefs.
+        // `jdev` is an option of reiserfs and jfs, `device` of erofs, and `devices` of bcachefs.
         "jdev" | "device" | "devices" => SECOND_DEVICE,
         // f2fs.
         "prjjquota" => QUOTA_FILE,

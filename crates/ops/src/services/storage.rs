@@ -32,7 +32,7 @@ const PUBLISH_TIMEOUT: Duration = Duration::from_secs(115);
 #[derive(Debug)]
 pub(crate) struct StorageService(pub(crate) ServiceState);
 
-/// The answer of a command without data.
+/// The answer of a command that returns no data.
 #[derive(Deserialize)]
 struct EmptyAnswer {}
 

@@ -29,8 +29,8 @@ const PREFACE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A stream of a socket's connections on which the client has sent the HTTP/2 preface. Each of them has a slot.
 ///
-/// A connection without the preface is silent and has no slot. The number of silent connections is limited: a further
-/// one closes the oldest. If a client that runs as root has sent the preface and all slots are taken, the connection
+/// A connection without the preface is silent and has no slot. The number of silent connections is limited: one
+/// more closes the oldest. If a client that runs as root has sent the preface and all slots are taken, the connection
 /// that has been without a call for longest is closed. Its gRPC client connects again for its next call.
 #[derive(Debug)]
 pub(crate) struct Clients {
@@ -38,7 +38,7 @@ pub(crate) struct Clients {
     slots: Arc<ConnectionSlots>,
     /// Tasks that wait for the preface of a silent connection.
     silent: JoinSet<PrefaceResult>,
-    /// The tasks of `silent` and their clients, the oldest first.
+    /// The tasks in `silent`, each with its client. The oldest task is first.
     silent_by_age: VecDeque<(AbortHandle, Peer)>,
     /// A client that has sent the preface and waits for a slot.
     ready: Option<(UnixStream, Peer)>,

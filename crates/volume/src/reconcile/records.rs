@@ -52,8 +52,8 @@ fn decide_bundles(records: &[(Digest, BundleRecord)]) -> Vec<Option<RemovalDecis
 }
 
 impl ReconcilePass<'_> {
-    /// Removes records of bundles that are gone. No hook can remove them, because a bundle is removed after its
-    /// `delete`.
+    /// Removes records of bundles that are gone. No hook can remove them, because a bundle is removed after the
+    /// container's `delete`.
     pub(super) fn bundles(&mut self) {
         let records = match self.context.state.bundle_records() {
             Ok(records) => records,
@@ -152,7 +152,7 @@ impl ReconcilePass<'_> {
     }
 
     /// Removes the owners whose volume can't be in use: an unstage was killed, a driver removed an entry in Kata's
-    /// layout itself, or the node has booted.
+    /// layout itself, or the node was rebooted.
     pub(super) fn sweep_owners(&mut self, owners: &[OwnerEntry], pods: &Pods) {
         let decisions = self.decide_owners(owners, pods);
         if !decisions.is_empty() {
