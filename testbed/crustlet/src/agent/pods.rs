@@ -47,7 +47,7 @@ pub(crate) struct Pods {
     specs: BTreeMap<String, Arc<Pod>>,
     /// The pods that wait because another pod has the same UID. An event was emitted for each.
     waiting_for_uid: BTreeSet<Name>,
-    /// Whether the container runtime has been listed once.
+    /// Whether a relist has succeeded since the agent was started.
     have_relisted: bool,
     /// Whether the last relist failed.
     is_relist_failing: bool,
@@ -159,7 +159,7 @@ impl Pods {
         &self.waiting_for_uid
     }
 
-    /// Returns whether the container runtime has been listed once.
+    /// Returns whether a relist has succeeded since the agent was started.
     pub(crate) const fn have_relisted(&self) -> bool {
         self.have_relisted
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::registry::{SocketIdentity, Sockets};
 use crate::csi::Driver;
 
-/// The drivers of the command line, and the sockets in the registration directory.
+/// The drivers that the command line names, and the sockets in the registration directory.
 #[derive(Debug)]
 pub(super) struct DriverNames {
     given: BTreeMap<String, Driver>,
@@ -46,9 +46,9 @@ pub(super) enum RegistrationRefused {
     )]
     SetByFlag {
         name: String,
-        /// The socket of the registration.
+        /// The socket that the driver registers.
         endpoint: PathBuf,
-        /// The socket of the command line.
+        /// The socket that `--csi` names for this driver.
         given: PathBuf,
     },
     /// Another driver has registered with the name.
@@ -71,7 +71,7 @@ impl DriverNames {
         }
     }
 
-    /// Returns the driver with a name. Drivers of the command line take precedence.
+    /// Returns the driver with a name. Drivers that the command line names take precedence.
     pub(super) fn get(&self, name: &str) -> Option<&Driver> {
         let registered = || self.registered(name).map(|(_, driver)| driver);
         self.given.get(name).or_else(registered)

@@ -87,7 +87,7 @@ impl Drop for TestDrivers {
 }
 
 impl TestDrivers {
-    /// Watches a directory that only root can write to. `given` are the drivers of the command line.
+    /// Watches a directory that only root can write to. `given` are the drivers that the command line names.
     fn new(given: &[(&str, &str)]) -> Self {
         let directory = tempfile::Builder::new().tempdir_in("/run").unwrap();
         let given: Vec<_> = given
