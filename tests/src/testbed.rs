@@ -195,8 +195,8 @@ impl Testbed {
         host::mounts_of_device(&self.csi.device(&volume.id))
     }
 
-    /// Checks that a pod's volume is deferred and recorded as deferred: on the host there is nothing of it except what
-    /// is staged.
+    /// Checks that a pod's volume is deferred and recorded as deferred. The host may only have the staged entry, and no
+    /// mount or file of the volume.
     #[track_caller]
     pub fn assert_deferred(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         self.assert_not_on_the_host(pod, name, volume);
@@ -204,7 +204,7 @@ impl Testbed {
         assert_eq!(data["deferFSMount"], "true", "{data}");
     }
 
-    /// Checks that a pod's volume is staged and not on the host, without checking the agent's record.
+    /// Checks that a pod's volume is staged and not mounted on the host, without checking the agent's record.
     #[track_caller]
     pub fn assert_not_on_the_host(&self, pod: &Pod, name: &str, volume: &CsiVolume) {
         let info = self.mount_info(pod, name);

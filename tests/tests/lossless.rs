@@ -205,14 +205,14 @@ fn assert_sandbox_elements(elements: &BTreeMap<&str, Vec<Value>>) {
     assert_our_hook(&elements["/hooks/poststop"]);
 }
 
-/// Returns the elements that were inserted into each array of a sandbox that had all the arrays.
+/// Returns the elements that the rewrite inserted into each array of a config, if the config had all these arrays.
 fn inserted<'a>(changes: &BTreeMap<&'a str, PlaceChange>) -> BTreeMap<&'a str, Vec<Value>> {
     let all = changes.iter();
     all.map(|(name, change)| (*name, change.elements()))
         .collect()
 }
 
-/// Returns a sandbox that already has an element in each of the arrays.
+/// Returns a sandbox whose config already has an element in each array that the rewrite extends.
 fn sandbox_with_arrays(volume: &Volume) -> (Bundle, ForeignHooks) {
     let mut bundle = volume.sandbox();
     let hooks = ForeignHooks::add_to(&mut bundle, volume.node.dir().join("traces-sandbox"));

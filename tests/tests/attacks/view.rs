@@ -48,7 +48,7 @@ on_each_delegate! {
             fs::create_dir_all(root.join("deep/directory")).unwrap();
             fs::write(root.join("deep/file"), "").unwrap();
         });
-        // A link, as drivers name devices.
+        // Drivers name devices by symbolic links.
         let name = node.dir().subdir("by-id").join("volume");
         symlink(device.path(), &name).unwrap();
         let target = node.target(POD, "pv-1");
@@ -68,7 +68,7 @@ on_each_delegate! {
             ("/directory", "/deep/directory"),
             ("/file", "/deep/file"),
         ] {
-            // Nor any peer group or master.
+            // The mount has no peer group and no master either.
             assert_eq!(fields(&mountinfo, place), [root, "ext4", source], "{mountinfo}");
         }
         for file in ["mountinfo", "mounts", "mountstats"] {

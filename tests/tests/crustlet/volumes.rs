@@ -26,7 +26,7 @@ on_each_delegate! {
         let pod = pod.mount("scratch", "/in").mount_as("scratch", "/part", "subPath: a/b");
         let pod = pod.add_container("other", work, &[("scratch", "/out")]);
         scene.run(&pod);
-        // The second container has been restarted by then, and finds the file of its first run.
+        // The second container exits after its first run. It is restarted, and finds the file of its first run.
         scene.crustlet.wait("a container to be restarted", || {
             let status = scene.crustlet.pod("web")["status"].take();
             let all = status["containerStatuses"].as_array().cloned().unwrap_or_default();

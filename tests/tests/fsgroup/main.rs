@@ -1,5 +1,5 @@
-//! fsGroup: the result on a generated tree is compared, file by file, with that of a simple implementation of kubelet's
-//! rules on a copy, and nothing outside of the volume changes.
+//! Tests of fsGroup. The result on a generated tree is compared, file by file, with the result of a simple
+//! implementation of kubelet's rules on a copy of the tree. Nothing outside of the volume may change.
 
 mod budgets;
 mod file_systems;

@@ -41,7 +41,7 @@ on_each_delegate! {
         };
         let containers = create_at_once(&node, bundles, trace);
 
-        // The numbers of such calls, of those creates that made any.
+        // Returns, for each create that made matching calls, the number of these calls.
         let calls = |call: &str, word: &str| {
             let traces = fs::read_dir(&traces).unwrap();
             let made = traces.map(|trace| {
@@ -54,7 +54,7 @@ on_each_delegate! {
         };
         assert_eq!(calls("fsopen(", "\"tmpfs\"").len(), CONTAINERS, "not all creates were traced");
         assert_eq!(calls("fsopen(", "\"ext4\""), [1]);
-        // runcrust's calls, which are by descriptor; runc makes one of its own, by a path.
+        // Only runcrust's calls, which use a descriptor. runc makes one call of its own, with a path.
         assert_eq!(calls("fchownat(", "AT_EMPTY_PATH"), [ENTRIES]);
         let mounts = device.mounts_of(sandbox.pid());
         assert_eq!(mounts.len(), 1, "{mounts:?}");
