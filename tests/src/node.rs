@@ -120,7 +120,7 @@ impl Node {
         &self.handler
     }
 
-    /// Makes a device with an empty ext4, which has one MiB more than that file system needs.
+    /// Makes a device with an empty ext4. The device is one MiB larger than an ext4 needs.
     pub fn ext4(&self) -> LoopDevice {
         LoopDevice::ext4(&self.dir, 32)
     }
@@ -187,7 +187,7 @@ impl Node {
         self.handler.crust(&["resize", utf8(target), &min, &max])
     }
 
-    /// Returns the bundle of a sandbox, which is not written yet.
+    /// Returns the bundle of a sandbox. The bundle is not written yet.
     pub fn sandbox_bundle(&self, pod_uid: &str) -> Bundle {
         Bundle::sandbox(&self.dir, pod_uid)
     }
@@ -199,12 +199,12 @@ impl Node {
         Container::running(&self.handler.runtime(), &bundle)
     }
 
-    /// Returns the bundle of an app, which is not written yet.
+    /// Returns the bundle of an app container. The bundle is not written yet.
     pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
         Bundle::app_in(&self.dir, sandbox)
     }
 
-    /// Starts an app with one bind mount.
+    /// Starts an app container with one bind mount.
     #[track_caller]
     pub fn app(&self, sandbox: &Container, source: &Path, destination: &str) -> Container {
         let bundle = self.app_bundle(sandbox).bind(source, destination, &[]);
@@ -236,7 +236,7 @@ impl Node {
         self.handler.crust_root().join(digest(utf8(target)))
     }
 
-    /// Returns a volume's lock file, which exists from the volume's first use on.
+    /// Returns the path of a volume's lock file, which exists from the volume's first use on.
     pub fn lock_file(&self, target: &Path) -> PathBuf {
         let mut name = self.entry(target).file_name().expect("a name").to_owned();
         name.push(".lock");
@@ -244,7 +244,8 @@ impl Node {
     }
 
     /// Returns all files in the crust and state directories except locks, relative to the test's directory. The index
-    /// of target paths is included only if it contains one, because it keeps file systems.
+    /// of target paths is left out if it contains no path: it is never removed, because its list of file systems is
+    /// kept.
     pub fn records(&self) -> Vec<PathBuf> {
         let mut files = Vec::new();
         for root in [self.handler.crust_root(), self.handler.state_dir()] {
@@ -292,8 +293,7 @@ impl Node {
         assert!(released, "no hook has released {left:?}");
     }
 
-    /// Unstages volumes that were used, and checks that nothing is left and that the hooks have released everything
-    /// before.
+    /// Checks that the hooks have released everything, unstages the volumes, and checks that nothing is left.
     #[track_caller]
     pub fn unstage_all(&self, volumes: &[&Path]) {
         self.assert_released();

@@ -10,13 +10,13 @@ pub use write::{EditablePlaces, write};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
-    /// The parts that must not change. There is one more than there are places.
+    /// The parts that must not change: the text before, between and after the places.
     fixed: Vec<String>,
-    /// The names and original texts of the places between them.
+    /// The names and original texts of the places between the fixed parts.
     places: Vec<(String, String)>,
 }
 
-/// The text of a place before and after.
+/// The text of a place before and after a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlaceChange {
     /// The original text: a value, or the white space before a closing bracket.

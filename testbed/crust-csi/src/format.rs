@@ -3,10 +3,10 @@
 //!
 //! mkfs over data is a mistake that can't be undone. So a volume only counts as empty if blkid(8) finds nothing and
 //! every byte is 0. Anything unreadable or unknown is an error. And mkfs never runs on a volume: it writes to a new
-//! file next to the empty image, which replaces the image when the file system is complete. An incomplete file system
-//! never becomes a volume, and can simply be made again.
+//! file next to the empty image. The new file replaces the image when its file system is complete. An incomplete file
+//! system never becomes a volume, and can simply be made again.
 //!
-//! Calls block as long as the programs that they run.
+//! Calls block until the programs that they run have ended.
 
 mod blkid;
 mod contents;
@@ -72,7 +72,7 @@ pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatE
     let contents = || contents::read(device, image);
     let step = decide::decide(&found, contents, wanted.fstype)
         .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
-    // The sizes are compared again, because nothing can be read of an image that was truncated meanwhile.
+    // The sizes are compared again: if the image was truncated in the meantime, its contents were not read completely.
     contents::same_size(device, image)?;
     let read_only = wanted.read_only || device.is_read_only()?;
     match step {

@@ -37,7 +37,7 @@ const UNKNOWN: [&str; 14] = [
     "0.1",
 ];
 
-/// Objects whose keys are names, in which an unknown key would have a meaning.
+/// Objects whose keys are not fixed. Unknown fields are not added to them, because any key has a meaning there.
 const MAPS: [&str; 4] = [
     "/annotations",
     "/linux/netDevices",
@@ -139,7 +139,7 @@ impl Writer<'_> {
         self.end(pointer, "}");
     }
 
-    /// Writes what comes before an element or a member.
+    /// Writes the comma and the white space before an element or a member.
     fn before(&mut self, comma: bool) {
         if comma {
             self.space();
@@ -190,7 +190,7 @@ fn is_scalar(value: &Value) -> bool {
     !value.is_object() && !value.is_array()
 }
 
-/// Writes a character as one `\u` escape, or as two beyond 16 bits.
+/// Writes a character as one `\u` escape, or as two if it does not fit in 16 bits.
 fn units(letter: char) -> String {
     let mut text = String::new();
     for unit in letter.encode_utf16(&mut [0; 2]) {

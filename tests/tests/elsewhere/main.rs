@@ -40,8 +40,8 @@ on_each_delegate! {
         scene.assert_serves(&scene.bind("recreated", &scene.plain), "volume");
     }
 
-    /// With crun the view is writable: it clears attributes that a bind mount does not request itself, also of an
-    /// engine's own mounts.
+    /// With crun the view is writable: crun clears the attributes that the container's mount does not name, also if the
+    /// source is an engine's own bind mount.
     fn a_read_only_bind_gives_a_read_only_view(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let bind = scene.bind("bind", &scene.plain);
@@ -83,7 +83,7 @@ on_each_delegate! {
         let refused = refusal::create_refused(&scene.node, &bundle).naming_volume(utf8(plain));
         let _ = refused.containing(&["overlay", "hint: "]).message();
         mounts::unmount(&bind);
-        // The source of a bind mount was removed.
+        // The source of a bind mount was removed and created again.
         let bind = scene.bind("bind", plain);
         mounts::unmount(&dir.join("sub"));
         fs::remove_dir(&sub).unwrap();
@@ -95,7 +95,7 @@ on_each_delegate! {
     fn an_engines_overlay_of_a_volume_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let dir = scene.node.dir();
-        // An overlay's upper directory cannot be on an overlay, which this machine's directories may be on.
+        // An overlay's upper directory cannot be on an overlay. This machine's own directories may be on one.
         let memory = dir.subdir("memory");
         mounts::tmpfs(&memory);
         let [upper, work, merged] = ["upper", "work", "merged"].map(|name| memory.join(name));
@@ -139,7 +139,7 @@ on_each_delegate! {
         }
     }
 
-    /// systemd-sysext mounts such an overlay over /usr; others do the same with /etc.
+    /// systemd-sysext mounts such an overlay over /usr; other programs do the same with /etc.
     fn an_overlay_over_its_own_lower_directory_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let memory = scene.node.dir().subdir("memory");
@@ -166,7 +166,7 @@ on_each_delegate! {
                 assert!(upper.join(below).join(file).exists(), "{below} {file}");
             }
         }
-        // An overlay of it that the delegate makes.
+        // An overlay of this overlay, which the delegate makes.
         let [view, work] = ["view", "work-of-view"].map(|name| memory.join(name));
         for path in [&view, &work] {
             fs::create_dir(path).unwrap();
@@ -216,7 +216,7 @@ on_each_delegate! {
         assert_eq!(app.sh("cat /data/mark"), "volume");
     }
 
-    /// Node agents mount such directories to inspect what kubelet has.
+    /// Node agents mount such directories to inspect kubelet's volumes.
     fn a_directory_above_volumes_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let above = scene.csi.parent().and_then(Path::parent).unwrap();

@@ -6,7 +6,7 @@ use std::path::Path;
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Bundle, HungFilesystem, Node, Run, StagedPair, mounts, on_each_delegate};
 
-/// Explains a bundle with this source, and panics if that hangs.
+/// Runs `crust explain` for a bundle with this source, and panics if the command hangs.
 fn explain(node: &Node, source: &Path) -> String {
     let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]).write();
     let mut explain = node.handler().command();

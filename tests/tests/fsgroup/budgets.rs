@@ -8,13 +8,13 @@ use runcrust_tests::{Bundle, Delegate, LoopDevice, Node};
 
 use crate::scene::ALWAYS;
 
-/// Calls to check a file, and to set its group and mode.
+/// Limit on the calls that check one file and set its group and mode.
 const CHANGE: usize = 6;
-/// Calls to check a file.
+/// Limit on the calls that check one file.
 const NO_OP: usize = 2;
-/// Calls for a directory with one file: to check and change both, and only to check both.
+/// Limits on the calls for a directory with one file: to check and change both, and only to check both.
 const DIRECTORY: [usize; 2] = [16, 9];
-/// Calls for all files together if the inode tables are read.
+/// Limit on the calls for all files together if the inode tables are read.
 const ALL: usize = 100;
 
 const FEW: usize = 500;

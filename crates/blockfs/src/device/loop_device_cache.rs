@@ -1,5 +1,5 @@
-//! Finds the devices that conflict with a device, and caches the status of the node's loop devices for that. A loop
-//! device whose backing file is on a file system that hangs must not hold up the others.
+//! Finds the devices that conflict with a device. For these lookups it caches the status of the node's loop devices. A
+//! loop device whose backing file is on a file system that hangs must not hold up the other devices.
 
 use std::cell::{RefCell, RefMut};
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ impl LoopDeviceCache {
 }
 
 impl CacheEntries {
-    /// Returns whether the device was probed, with any result.
+    /// Returns whether the device was probed, whatever the result.
     fn is_cached(&self, device: DeviceNumber) -> bool {
         self.statuses.contains_key(&device) || self.unresponsive.contains(&device)
     }
@@ -187,7 +187,7 @@ impl CacheEntries {
         }
     }
 
-    /// Has the devices that didn't respond probed again when they are needed.
+    /// Causes the devices that didn't respond to be probed again when they are needed.
     fn expire_unresponsive(&mut self) {
         self.earlier_unresponsive.append(&mut self.unresponsive);
     }
