@@ -365,7 +365,8 @@ fn a_mount_below_a_target_path_is_refused_with_the_reason() {
     }
 }
 
-/// runc removes the dots of a relative source by its text before it binds it.
+/// runc removes the `..` of a relative source textually before it binds the source. The kernel would follow the link
+/// first.
 #[test]
 fn a_source_with_a_link_before_dots_is_refused_if_its_readings_differ() {
     let host_with = |staged: &[&str]| Host {

@@ -108,7 +108,7 @@ fn number(text: &str) -> u64 {
         .unwrap_or_else(|| panic!("no number: {text:?}"))
 }
 
-/// Overwrites everything that mkfs has written after a btrfs' first superblock, except for the second superblock.
+/// Overwrites everything that mkfs has written after the first superblock of a btrfs, except for the second superblock.
 fn overwrite_trees(device: &LoopDevice) {
     const BLOCK: usize = 4096;
     const FIRST: usize = 0x1_0000;

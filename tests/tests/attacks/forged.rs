@@ -89,7 +89,7 @@ on_each_delegate! {
         assert_not_on_the_host(&device);
     }
 
-    /// Nothing in a config marks it as rewritten: runcrust checks whose the mounts' sources are.
+    /// runcrust takes no mark in a config as a sign of a rewrite. It looks at the sources of the mounts instead.
     fn forged_marks_of_a_rewrite_hide_no_volume(delegate: Delegate) {
         let node = Node::logging(delegate);
         let (device, other) = (node.ext4(), node.ext4());
@@ -115,12 +115,12 @@ on_each_delegate! {
         };
         let marked = node.run(&marked().bind(&pod.target, "/data", &[]).write());
         assert_eq!(marked.sh("cat /data/file"), "the volume");
-        // The hook is called twice then, and the second call fails.
+        // With the copied hooks, `publish` is called twice, and the second call fails.
         let twice = node.container(&forged().bind(&pod.target, "/data", &[]).write());
         let _ = twice.create().failure();
         assert_eq!(twice.state(), None);
         assert!(node.log().contains("isn't among its users"), "{}", node.log());
-        // A source that only a rewrite names.
+        // A source in the attach directory, which only a rewrite names.
         let attach = node.handler().state_dir().join("attach/0");
         let refused = refusal::create_refused(&node, &forged().bind(&attach, "/data", &[]).write());
         let _ = refused.containing(&["the record of that create is missing"]).message();
@@ -168,7 +168,7 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
-    /// Whatever umask runcrust was called with.
+    /// Also if runcrust is called with the umask 0.
     fn an_unprivileged_user_sees_and_changes_nothing(delegate: Delegate) {
         let node = Node::logging(delegate);
         fs::set_permissions(node.handler().configuration(), Permissions::from_mode(0o644)).unwrap();
@@ -257,7 +257,7 @@ on_each_delegate! {
                 };
                 let run = container.create_with(command(&["create", "--bundle", utf8(container.bundle())]));
                 assert!(run.stderr.len() < 2 * id.len() + 2000, "{run}");
-                // crun accepts more of them than runc, but cannot find all of them again.
+                // crun accepts more of these ids than runc, but cannot find all of the containers by their ids again.
                 if run.status.success() {
                     let _ = Run::of(&mut command(&["delete", "--force"]));
                     let own = utf8(container.bundle());

@@ -164,7 +164,8 @@ on_each_delegate! {
         assert_contains(&sentence, &["fsGroup: ", "one/two/", "ELOOP", "file system is corrupt"]);
     }
 
-    /// As with an ordinary mount, the container's device rules keep these nodes from being opened, and not `nodev`.
+    /// The container's device rules keep these nodes from being opened, as on an ordinary mount. The volume is not
+    /// mounted with `nodev`.
     fn device_nodes_in_the_image_cannot_be_opened(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());

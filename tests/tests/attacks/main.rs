@@ -31,7 +31,8 @@ fn swap(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).expect("a swap");
 }
 
-/// Runs `work` while two names are exchanged there and back repeatedly. Most of the time they are in their place.
+/// Runs `work` while two names are exchanged there and back repeatedly. Most of the time both are in their original
+/// place.
 fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
     let there_and_back = || {
         swap(one, other);
@@ -54,7 +55,7 @@ fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 act();
-                // Enough for a lookup to complete between two calls.
+                // This pause is long enough for a lookup to complete between two calls.
                 (0..20).for_each(|_| thread::yield_now());
             }
         });

@@ -43,7 +43,7 @@ fn assert_plain(what: &str, text: &str) {
     );
 }
 
-/// Asserts the same of JSON, and that a parsed name is unchanged.
+/// Asserts that JSON shows the name with all of these characters escaped, and that the parsed name is unchanged.
 #[track_caller]
 fn assert_plain_json(what: &str, text: &str) {
     assert_plain(what, text);

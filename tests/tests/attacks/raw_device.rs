@@ -1,8 +1,8 @@
 //! Containers cannot reach a volume's raw device by way of another process's root directory and control group. Reads
 //! and writes of raw blocks would bypass the checks of the mount: read-only, the subPath, and which pod has the volume.
 //!
-//! Such an attack needs a device node and a device rule: a process that enters `/proc/<pid>/root` opens the node, and
-//! the opens of a process in the other control group, which the attacker can ptrace, follow that group's rules.
+//! Such an attack needs a device node and a device rule. A process that enters `/proc/<pid>/root` can open the node. A
+//! process in the other control group, which the attacker can ptrace, opens devices by the rules of that group.
 
 use runcrust_tests::loopdev::retry_lost_race;
 use runcrust_tests::{Bundle, Container, LoopDevice, Node, POD, Pod, cgroup, on_each_delegate};

@@ -196,7 +196,7 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::create_dir(root.join("nested")).unwrap());
         let pod = Pod::new(&node, "pod-a", &device, &[]);
-        // Somebody with the sandbox's privileges could mount this.
+        // A process with the sandbox's privileges could make this mount.
         let entry = node.entry(&pod.target);
         let place = Path::new("/.crust").join(entry.file_name().unwrap()).join("nested");
         let mut nsenter = Command::new("nsenter");

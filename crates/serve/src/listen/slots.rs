@@ -112,9 +112,9 @@ pub(crate) struct ConnectionCall(Connection);
 /// The result of [`ConnectionSlots::evict`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Eviction {
-    /// The connection of this client was asked to close. The task is woken when its slot is free.
+    /// The connection of this client was asked to close. The waiting task is woken when the connection's slot is free.
     Started(Peer),
-    /// Another connection is closing already. The task is woken when its slot is free.
+    /// A connection is closing already. The waiting task is woken when the slot of that connection is free.
     InProgress,
     /// No connection may be closed for this client.
     Impossible,
@@ -244,7 +244,8 @@ impl Drop for ConnectionSlot {
             }
         }
         let waiting = std::mem::take(&mut state.waiting);
-        // Must be unlocked before the wakers are dropped: that can end a task and so drop another slot.
+        // The state must be unlocked before the wakers are dropped. Dropping a waker can end a task, and so drop another
+        // slot.
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
     }
