@@ -1,5 +1,4 @@
-//! podman with runcrust as its runtime: containers without a sandbox, and another caller than
-//! containerd.
+//! podman with runcrust as its runtime: containers without a sandbox, and another caller than containerd.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -155,11 +154,11 @@ on_each_delegate! {
         let _ = podman.start("one", &flags, first).success();
         let owners = podman.sh("one", "echo x > /data/file; chown 5:6 /data/file; stat -c %u:%g /data /data/file");
         assert_eq!(owners, "0:0\n5:6");
-        // A namespace that exists already.
+        // A container that joins an existing user namespace.
         let _ = podman.start("two", &["--userns=container:one", &volume(target, "")], first).success();
         assert_eq!(podman.sh("two", "stat -c %u:%g /data /data/file"), owners);
         assert_eq!(podman.sh("two", "readlink /proc/self/ns/user"), podman.sh("one", "readlink /proc/self/ns/user"));
-        // It must be removed before the container that owns the namespace.
+        // "two" must be removed before the container that owns the namespace.
         let _ = podman.run(&["rm", "--force", "--time", "0", "two"]).success();
         scene.end();
     }
@@ -281,7 +280,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// The hostPath in the manifest stands for the directory of a CSI volume under kubelet.
+    /// The hostPath in the manifest is the target path of a CSI volume.
     fn play_kube_mounts_a_staged_host_path(delegate: Delegate) {
         let scene = Scene::new(delegate, &["--fs-group", "4242"]);
         let Scene { node, target, podman, .. } = &scene;
@@ -307,8 +306,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// podman mounts the directory on the named volume's own before it passes that on; with `:O` it
-    /// mounts an overlay.
+    /// podman mounts the staged directory on the named volume's own directory, and passes on the path of the latter. With
+    /// `:O` it mounts an overlay.
     fn a_named_volume_over_a_staged_directory_works_or_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
@@ -334,7 +333,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// podman binds the subpath in a directory of its own, by a file descriptor.
+    /// podman binds the subpath to a path in its own directory. It names the subpath by a file descriptor.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn a_subpath_of_a_named_volume_works_or_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
@@ -350,7 +349,7 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// podman also binds a manifest's subpath in a directory of its own, by a file descriptor.
+    /// podman binds a manifest's subpath, too, to a path in its own directory. It names the subpath by a file descriptor.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn play_kube_mounts_a_subpath_of_a_staged_volume_or_fails(delegate: Delegate) {
         let scene = StagedPair::new(delegate);

@@ -41,7 +41,7 @@ fn with_markers(node: &Node) -> LoopDevice {
     device
 }
 
-/// Limits the number of open files of a command.
+/// Wraps a command so that it can have at most this many open files.
 fn with_files(command: &Command, files: usize) -> Command {
     let mut limited = Command::new("/bin/sh");
     limited.args(["-c", "ulimit -n \"$0\" && exec \"$@\"", &files.to_string()]);
@@ -53,8 +53,8 @@ fn with_files(command: &Command, files: usize) -> Command {
     limited
 }
 
-/// Mounts an overlay with one lower directory of any name. The name is passed as a single option if the kernel supports
-/// that (`lowerdir+`, Linux 6.8), or else escaped.
+/// Mounts an overlay with one lower directory, whose name may contain any characters. If the kernel supports `lowerdir+`
+/// (Linux 6.8), the name is passed as a single option; otherwise it is escaped.
 fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
     let mount_by_fsconfig = || {
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -300,7 +300,8 @@ on_each_delegate! {
         scene.assert_refuses(scene.bundle(&below, &[]), &["something else is mounted", utf8(&below)]);
     }
 
-    /// Like a systemd mount unit with `x-systemd.automount` and `bind`: the delegate's bind mount triggers it.
+    /// The automount is like that of a systemd mount unit with `x-systemd.automount` and `bind`. The delegate's bind
+    /// mount triggers it.
     fn an_automount_of_a_volume_is_matched(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let other = scene.node.dir().subdir("other");

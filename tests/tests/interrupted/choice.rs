@@ -1,4 +1,5 @@
-//! The choice of what is killed: everything in `make torture`, and in `make test` a sample that changes every day.
+//! The steps and moments after which programs are killed: all of them in `make torture`, and in `make test` a sample
+//! that changes every day.
 
 use runcrust_tests::random::seed;
 use runcrust_tests::steps::Step;

@@ -33,7 +33,7 @@ impl Scene {
                 end([container]);
                 return;
             }
-            // Remove what the delegate left of the first one.
+            // Remove what the delegate left of the first container.
             drop(container);
             let second = self.node.run(&bundle);
             self.assert_works(&second);

@@ -1,7 +1,8 @@
 //! The crash matrix: each row is killed after each of its steps, in whichever of runcrust's programs makes the step.
 //! Then its caller continues.
 //!
-//! All steps take long: `make torture` takes all, and `make test` a few of each row, which change every day.
+//! To try all steps takes long. `make torture` tries all of them, and `make test` a few of each row, which change every
+//! day.
 
 use std::collections::BTreeSet;
 use std::panic::catch_unwind;
@@ -14,7 +15,7 @@ use crate::row::{FirstCaller, Row};
 use crate::rows::{creates, ends, verbs};
 use crate::scene::Scene;
 
-/// Returns the steps of a row that is not killed.
+/// Runs a row without a kill, and returns its steps.
 pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     let scene = Scene::of(delegate, row);
     let prepared = (row.prepare)(&scene);
@@ -30,7 +31,8 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
     steps
 }
 
-/// Kills a row after one step. It uses a new node, so that the steps are the same each time: a first call makes more.
+/// Kills a row after one step. Each call uses a new node, so that the steps are always the same: the first calls on a
+/// node make more steps than later ones.
 fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: FirstCaller) {
     let scene = Scene::of(delegate, row);
     let prepared = (row.prepare)(&scene);
@@ -40,7 +42,7 @@ fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: FirstCaller) {
     row.assert_recovers(prepared, &scene, first);
 }
 
-/// Kills a row after each of the chosen steps. A failure does not stop the following ones.
+/// Kills a row after each of the chosen steps. After a failure the other steps are still tried.
 fn kill(delegate: Delegate, row: &Row) {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let all = steps_of(delegate, row);
@@ -149,7 +151,7 @@ on_each_delegate! {
     }
 }
 
-// The delegate takes no part in these, but in the creates that follow.
+// The delegate takes no part in these operations. It does in the creates that follow.
 on_each_delegate! {
     fn staging(delegate: Delegate) {
         kill(delegate, &verbs::STAGE);
@@ -176,7 +178,8 @@ on_each_delegate! {
     }
 }
 
-/// Whichever number a step has, and also for a call that only one delegate makes.
+/// This holds for any number of a step. After a step of a program that only one delegate runs, both callers are tested
+/// with that delegate.
 #[test]
 fn each_first_caller_is_tested_with_one_of_the_delegates() {
     for nth in 1..=4 {

@@ -40,7 +40,7 @@ impl Victim {
     }
 }
 
-/// Returns how long a row takes that is not killed.
+/// Returns the time that a row takes if it is not killed.
 fn duration(delegate: Delegate, row: &Row) -> Duration {
     let scene = Scene::of(delegate, row);
     let mut prepared = (row.prepare)(&scene);

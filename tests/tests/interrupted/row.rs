@@ -54,7 +54,7 @@ impl Row {
         }
     }
 
-    /// Returns the programs of runcrust that make its steps with this delegate.
+    /// Returns the programs of runcrust that make the row's steps with this delegate.
     pub(crate) fn programs(&self, delegate: Delegate) -> BTreeSet<&'static str> {
         let more = match delegate {
             Delegate::Runc => self.runc_alone,
@@ -63,9 +63,9 @@ impl Row {
         self.programs.iter().chain(more).copied().collect()
     }
 
-    /// Returns which callers continue after a kill at a step. They alternate, with runc in the opposite order to crun,
-    /// so that both are tested with one of the delegates. After the step of a program that only runc calls, both are
-    /// returned.
+    /// Returns the callers that continue first after a kill at a step. The two callers alternate from one occurrence of
+    /// a call to the next, with runc in the opposite order to crun, so that each caller is tested with one of the
+    /// delegates. After the step of a program that only runc calls, both callers are returned.
     pub(crate) fn first_callers(&self, delegate: Delegate, step: &Step) -> &'static [FirstCaller] {
         if self.runc_alone.contains(&&*step.program) {
             return FirstCaller::EACH;
@@ -74,9 +74,9 @@ impl Row {
         std::slice::from_ref(&FirstCaller::EACH[turn % 2])
     }
 
-    /// Asserts that after the kill no state is unknown, that nothing hinders a repetition of the operation, nor another
-    /// pod, that both see the data, and that nothing is left when they have ended. The same holds if `gc` runs first:
-    /// it removes nothing that is needed.
+    /// Asserts that after the kill no state is unknown, that the operation can be repeated, that another pod works
+    /// afterwards, that both see the data, and that nothing is left when they have ended. The same must hold if `gc`
+    /// runs first: `gc` must remove nothing that is needed.
     pub(crate) fn assert_recovers(&self, prepared: Prepared, scene: &Scene, first: FirstCaller) {
         scene.assert_host_is_clean();
         if prepared.sandbox.is_none() {
@@ -209,8 +209,8 @@ impl Prepared {
         }
     }
 
-    /// Creates and starts the container of the same bundle, after removing what the delegate left of the first. Returns
-    /// it and the sandbox.
+    /// Removes what the delegate left of the first container, and creates and starts another one from the same bundle.
+    /// Returns the new container and the sandbox.
     pub(crate) fn create_and_start(self, scene: &Scene) -> Vec<Container> {
         let (first, bundle) = self.container.expect("a row about a container");
         drop(first);

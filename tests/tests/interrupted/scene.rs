@@ -239,7 +239,7 @@ impl Scene {
         });
     }
 
-    /// Asserts that a container sees the lines of all earlier ones, and adds a line.
+    /// Asserts that a container sees the lines that all earlier containers wrote, and adds a line.
     #[track_caller]
     pub(crate) fn assert_works(&self, container: &Container) {
         let seen = container.sh("wc -l < /data/file; echo x >> /data/file");
@@ -258,7 +258,7 @@ impl Scene {
         let _ = self.node.unstage(&self.other_pods_target()).success();
     }
 
-    /// Asserts the same for another pod whose volume is already staged.
+    /// Makes the assertion of [`Self::assert_works`] for another pod whose volume is already staged.
     #[track_caller]
     pub(crate) fn assert_works_for_another_staged_pod(&self) {
         self.wait_until_free();

@@ -90,8 +90,8 @@ impl Entry {
 pub(crate) enum DetectedWhen {
     /// When the entry is read. A sandbox with the volume is refused, too.
     Read,
-    /// When the volume's device is opened. A sandbox with the volume is refused, too, but a volume in use does not need
-    /// the path to its device.
+    /// When the volume's device is opened. A sandbox with the volume is refused, too. A container is not refused if its
+    /// volume is already mounted, because the path to the device is then not needed.
     Opened,
     /// Only when the kernel mounts the volume.
     Mounted,

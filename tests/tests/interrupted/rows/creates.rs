@@ -164,8 +164,8 @@ pub(crate) const AGAIN_WITHOUT: Row = Row {
     ..PLAIN.configured("unstaged = \"pass\"")
 };
 
-/// A restore, which runcrust treats like a create. There is no checkpoint, so it fails in the delegate. runc runs the
-/// hooks of a container that has ended then.
+/// A restore, which runcrust treats like a create. There is no checkpoint, so the restore fails in the delegate. After
+/// that failure runc runs the hooks of a container that has ended.
 pub(crate) const RESTORE: Row = Row {
     programs: &["runcrust"],
     runc_alone: &["crust-mount-hook release"],

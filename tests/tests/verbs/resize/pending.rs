@@ -188,7 +188,7 @@ on_each_delegate! {
         sandbox.end();
     }
 
-    /// No resize is called in between.
+    /// No resize is called between the two mounts.
     fn a_failed_pending_resize_is_retried_at_the_next_mount(delegate: Delegate) {
         let volume = stage_new(delegate, "btrfs");
         volume.device.set_size(512 * MIB);
@@ -206,8 +206,8 @@ on_each_delegate! {
         }
     }
 
-    /// The create grows the volume, so it needs the capability. A resize without the capability is refused at once and
-    /// records nothing. A resize that was recorded earlier does not fail a create without the capability.
+    /// An ext4 is grown by the create that mounts it, which needs CAP_SYS_RESOURCE. A resize without this capability is
+    /// refused at once and records nothing. A resize that was recorded earlier does not fail a create without it.
     fn unprivileged_ext4_growth_is_refused_unless_recorded(delegate: Delegate) {
         let volume = stage_new(delegate, "ext4");
         assert_eq!(capacity(resize_unprivileged(&volume, "0")), 64 * MIB, "no growth is needed");
