@@ -306,8 +306,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// podman mounts the staged directory on the named volume's own directory, and passes on the path of the latter. With
-    /// `:O` it mounts an overlay.
+    /// podman mounts the staged directory on the named volume's own directory, and passes on the path of the latter.
+    /// With `:O` it mounts an overlay.
     fn a_named_volume_over_a_staged_directory_works_or_is_refused(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let podman = podman(&scene.node);
@@ -349,7 +349,8 @@ on_each_delegate! {
         scene.end();
     }
 
-    /// podman binds a manifest's subpath, too, to a path in its own directory. It names the subpath by a file descriptor.
+    /// podman binds a manifest's subpath, too, to a path in its own directory. It names the subpath by a file
+    /// descriptor.
     #[ignore = "needs podman 5; runs in another Debian: make engines"]
     fn play_kube_mounts_a_subpath_of_a_staged_volume_or_fails(delegate: Delegate) {
         let scene = StagedPair::new(delegate);

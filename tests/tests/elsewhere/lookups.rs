@@ -53,8 +53,8 @@ fn with_files(command: &Command, files: usize) -> Command {
     limited
 }
 
-/// Mounts an overlay with one lower directory, whose name may contain any characters. If the kernel supports `lowerdir+`
-/// (Linux 6.8), the name is passed as a single option; otherwise it is escaped.
+/// Mounts an overlay with one lower directory, whose name may contain any characters. If the kernel supports
+/// `lowerdir+` (Linux 6.8), the name is passed as a single option; otherwise it is escaped.
 fn overlay(lower: &Path, upper: &Path, work: &Path, at: &Path) {
     let mount_by_fsconfig = || {
         let fs = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;

@@ -244,8 +244,8 @@ impl Drop for ConnectionSlot {
             }
         }
         let waiting = std::mem::take(&mut state.waiting);
-        // The state must be unlocked before the wakers are dropped. Dropping a waker can end a task, and so drop the slot
-        // of another connection.
+        // The state must be unlocked before the wakers are dropped. Dropping a waker can end a task, and so drop the
+        // slot of another connection.
         drop(state);
         waiting.into_iter().for_each(Waker::wake);
     }
