@@ -42,8 +42,8 @@ impl CrustDirectory {
         Self::with_kata_root(config, Path::new(kata::ROOT))
     }
 
-    /// Returns the crust directory of a node whose root directory is mounted at `root`. This applies to Kata's
-    /// directory alone: the paths in `config` are used unchanged.
+    /// Returns the crust directory of a node whose root directory is mounted at `root`. Only Kata's directory is looked
+    /// up below `root`: the paths in `config` are used unchanged.
     #[must_use]
     pub fn with_root(root: &Path, config: &Config) -> Self {
         let kata = kata::ROOT.trim_start_matches('/');

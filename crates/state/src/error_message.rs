@@ -9,8 +9,8 @@ const MAX_CAUSES: usize = 8 * 1024;
 
 /// Returns the message of an error with all its causes: `what: why: why; hint: next step`, on one line.
 ///
-/// A cause is left out if the text before it ends with the same words. The hints of all causes come last, because callers search
-/// the message for the cause. The middle of causes longer than 8 KiB is left out.
+/// A cause is left out if the text before it ends with the same words. The hints of all causes come last, because
+/// callers search the message for the cause. The middle of causes longer than 8 KiB is left out.
 #[must_use]
 pub fn error_message(error: &(dyn Error + 'static)) -> String {
     const HINT: &str = "hint: ";

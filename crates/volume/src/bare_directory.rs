@@ -18,12 +18,12 @@ const MAX_ENTRIES: usize = 10_000;
 /// The contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryContents {
-    /// Only directories, such as those that container runtimes create for a missing bind source. A directory that
-    /// doesn't exist is bare too.
+    /// The directory contains only directories, such as those that container runtimes create for a missing bind
+    /// source. A directory that doesn't exist is bare too.
     Bare,
-    /// A file other than a directory, at any depth.
+    /// The directory contains a file other than a directory, at any depth.
     Files,
-    /// The root of a mount or the trigger of an automount. It wasn't listed.
+    /// The directory is the root of a mount or the trigger of an automount. It wasn't listed.
     Mount,
     /// The directory can't be read, or is too deep or large to be read whole and holds only directories so far.
     Unknown,

@@ -116,8 +116,8 @@ impl DeviceFacts {
         self.remember_if_opened(&self.disk_seq, from_device, || self.device.disk_seq())
     }
 
-    /// Returns a fact, and remembers it if the device is held open. Before that, another disk may get the number, and
-    /// another process may change the device while this one waits for a lock.
+    /// Returns a fact, and remembers it if the device is held open. While the device isn't held open, another disk may
+    /// get its number, and another process may change it while this process waits for a lock.
     fn remember_if_opened<T: Copy>(
         &self,
         cell: &OnceCell<T>,
