@@ -13,7 +13,7 @@ pub struct Row {
     pub arguments: Vec<String>,
     /// What the delegate does: `-`, or the configuration that it opens, and its log.
     pub delegate: String,
-    /// What runcrust does: the same, something else, or `refuse`.
+    /// What runcrust does, in the same form as `delegate`, or `refuse`.
     pub runcrust: String,
 }
 

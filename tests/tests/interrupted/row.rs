@@ -131,7 +131,7 @@ impl FirstCaller {
 pub(crate) struct Prepared {
     /// The command that is killed.
     pub(crate) command: Command,
-    /// The container of the operation and its bundle, if it is about one.
+    /// The container that the operation concerns, if any, and its bundle.
     pub(crate) container: Option<(Container, Bundle)>,
     /// The pod's running sandbox, if any.
     pub(crate) sandbox: Option<Container>,
@@ -140,7 +140,7 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Returns a command about no container.
+    /// Returns a command that concerns no container.
     pub(crate) fn subcommand(command: Command) -> Self {
         Self {
             command,

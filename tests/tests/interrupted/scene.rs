@@ -268,7 +268,7 @@ impl Scene {
     }
 
     /// Unstages all volumes when all containers have ended. Asserts that the devices are free, that no record is left,
-    /// and that the file systems are intact and have all that was written.
+    /// and that the file systems are intact and contain all lines that containers wrote.
     #[track_caller]
     pub(crate) fn unstage_and_assert_clean(&self) {
         self.wait_until_free();

@@ -125,7 +125,7 @@ on_each_delegate! {
         }
     }
 
-    /// buildah's working directory is the bundle; a person's is arbitrary.
+    /// buildah calls the runtime in the bundle's directory. A person may call it in any directory.
     fn bundles_are_found_by_relative_paths(delegate: Delegate) {
         for twins in [Twins::plain(delegate, idle), Twins::apps(delegate, idle)] {
             for (flags, directory) in [
