@@ -97,8 +97,8 @@ impl Service<'_> {
         }
         let since_boot = value(name).and_then(|text| text.parse().ok());
         let since_boot: i128 = since_boot.ok_or_else(|| self.failed("show", &shown))?;
-        // systemd's clock stops while the node is suspended. The computed start is too late by the time of all
-        // suspensions since.
+        // systemd's clock stops while the node is suspended. So the computed time is too late by the total time that
+        // the node was suspended since then.
         let (now, uptime) = (now(ClockId::Realtime), now(ClockId::Monotonic));
         Ok(Some(now - uptime + since_boot))
     }

@@ -154,9 +154,10 @@ impl Directory {
         }))
     }
 
-    /// Returns whether the directory may have entries. Each subdirectory adds a link to its parent's count, so that a
-    /// directory without subdirectories has two. Then the listing, which is short, shows whether there are other files.
-    /// btrfs and overlayfs don't count subdirectories: all directories have one link there, and may have entries.
+    /// Returns whether the directory may have entries. Each subdirectory adds one to the link count of its parent, so a
+    /// directory with the link count 2 has no subdirectories. A listing, which is short, then shows whether it has other
+    /// files. On btrfs and overlayfs subdirectories aren't counted: all directories have the link count 1, and may have
+    /// entries.
     pub(crate) fn may_hold_entries(&self) -> Result<bool, FileError> {
         let stat = fs::fstat(&self.fd).map_err(|error| failed("fstat", &self.path, error))?;
         if stat.st_nlink != 2 {
