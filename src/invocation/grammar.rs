@@ -17,7 +17,7 @@ pub(super) enum FlagRole {
     Resources,
     /// The delegate prints help, usage or its version, and exits.
     Help,
-    /// Not used. The table only records whether it takes a value.
+    /// The flag is not used. The table only records whether it takes a value.
     Other,
 }
 

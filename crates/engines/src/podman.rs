@@ -6,7 +6,7 @@
 //! with `--cgroups=disabled`.
 //!
 //! A list in a file replaces podman's default and the lists in earlier files, so a new list repeats their names. podman
-//! 4.7 can append to a list instead (`{append=true}`), but older releases don't start with that.
+//! 4.7 can append to a list instead (`{append=true}`), but older releases don't start with such a list.
 
 use std::path::Path;
 

@@ -94,7 +94,7 @@ fn the_directories_of_an_overlay_are_sources() {
             assert_eq!(sources(&text, delegate), expected, "{text}");
         }
     }
-    // Go merges an element of the last list with the one of an earlier list.
+    // Go merges an element of the last list with the element at the same index of an earlier list.
     let merged = r#"{"mounts":[{"source":"/x","options":["lowerdir=/a"]}],"mounts":[{"type":"overlay","source":"/y"}]}"#;
     assert_eq!(sources(merged, ParserFamily::Go), ["/y*", "/a*"]);
 }
@@ -127,7 +127,7 @@ fn values_that_do_not_count_are_masked() {
                 r#"{"linux":{"namespaces":[{"x-runcrust-unread-type":"pid","type":"mount"}],"resources":{"x-runcrust-unread-devices":[],"devices":[1]}}}"#,
             ),
         ),
-        // Only runcrust uses annotations, and it merges them.
+        // Only runcrust uses annotations, and it merges duplicate objects of them.
         (
             r#"{"annotations":{"a":"1","a":"2"},"annotations":{}}"#,
             None,
@@ -143,7 +143,7 @@ fn values_that_do_not_count_are_masked() {
     }
 }
 
-/// Only Go parsers would merge them.
+/// Only Go parsers would merge the two objects.
 #[test]
 fn two_objects_under_one_key_are_refused() {
     for (text, json_path, key) in [
@@ -208,7 +208,7 @@ fn find_source_visits_all_sources_that_a_delegate_may_find() {
         (r#"{"mounts":[{"source":"a"}],"mounts":null}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":[]}"#, &[], &["a*"]),
         (r#"{"mounts":[{"source":"a"}],"mounts":7}"#, &[], &["a*"]),
-        // In Go, elements keep values of an earlier list that the last list doesn't set.
+        // Go decodes the last list into the elements of the earlier one. A value that the last list doesn't set stays.
         (
             r#"{"mounts":[{"source":"a"},{"source":"b"},{"source":"c"}],"mounts":[{"source":"d"},{}]}"#,
             &["d*", "b*"],

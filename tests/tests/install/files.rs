@@ -357,8 +357,8 @@ fn cyclic_imports_are_limited() {
     assert_eq!(scene.read(CONFIG), text);
 }
 
-/// The engines also read other files than the one that runcrust writes, and these can define the same handler. For one
-/// engine the last definition counts, for the other one the first.
+/// CRI-O and podman also read files that runcrust doesn't write, which can define the same handler. For one of the two
+/// engines the last definition counts, for the other one the first definition.
 #[test]
 fn an_engines_other_files_are_checked() {
     let foreign = [

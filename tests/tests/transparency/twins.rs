@@ -140,7 +140,7 @@ impl Twins {
     }
 
     /// Waits until both containers have no processes. The first process of a pid namespace may have left its cgroup
-    /// while it waits for the others.
+    /// while it waits for the other processes of the namespace.
     #[track_caller]
     pub(crate) fn wait_until_ended(&self) {
         for twin in self.both() {

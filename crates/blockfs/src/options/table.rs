@@ -18,7 +18,7 @@ pub(super) enum OptionMeaning {
     Superblock { flag: SuperblockFlag, on: bool },
     /// Only concerns programs that read fstab, and is ignored.
     Ignored,
-    /// Isn't an option of a new mount of a device, for this reason.
+    /// Can't be an option of a new mount of a device. The text says why.
     Refused(&'static str),
     /// Is probably a secret, judging by the name.
     Secret,
