@@ -139,8 +139,8 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
     ]
 }
 
-/// Returns a node with a staged volume, on which volumes that are not staged are passed through to a delegate that
-/// prints `passed`.
+/// Returns a node with a staged volume, and with a delegate that only prints `passed`. Mounts of volumes that are not
+/// staged are passed through.
 fn passing() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     let device = node.ext4();
@@ -253,7 +253,7 @@ on_each_delegate! {
         let _ = refused.naming_volume("pv-1").containing(&["config.json", "16777217 bytes", "hint: "]).message();
     }
 
-    /// Without and with a volume among them.
+    /// This is tested without a volume and with a volume among the mounts.
     fn ten_thousand_mounts_work(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let host = json!(scene.host).to_string();

@@ -9,7 +9,8 @@ use runcrust_tests::{Bundle, Delegate, Node, mounts};
 
 use crate::traced_calls::{Trace, TracedCalls};
 
-/// Calls of a create of a container with one bind mount of a directory on the file system of the target paths.
+/// Limit on the calls of a create whose container has one bind mount. The mount's source is a directory on the file
+/// system of the target paths.
 const EMPTY_DIR: usize = 60;
 
 /// Creates a container with these sources, and returns the calls.

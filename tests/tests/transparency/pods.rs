@@ -9,17 +9,17 @@ use runcrust_tests::{Container, Delegate, LoopDevice, Node, binary, on_each_dele
 
 use crate::traced_calls::{Trace, TracedCalls};
 
-/// Calls of a sandbox's hook, and further ones for each volume that it mounts.
+/// Limits on the calls of a sandbox's hook: without volumes, and in addition for each volume that the hook mounts.
 const SANDBOX: usize = 70;
 const MOUNTED: usize = 219;
-/// Further calls each time the loop devices are probed, including lookups in sysfs.
+/// Limit on the additional calls each time the loop devices are probed, including lookups in sysfs.
 const PROBE: usize = 40;
-/// Further calls for each loop device of the machine that needs a lookup in sysfs.
+/// Limit on the additional calls for each loop device of the machine that needs a lookup in sysfs.
 const FOREIGN: usize = 20;
-/// Calls of a create of a container in the sandbox, and further ones for each volume.
+/// Limits on the calls of a create of a container in the sandbox: without volumes, and in addition for each volume.
 const JOINS: usize = 260;
 const ATTACHED: usize = 205;
-/// Calls of the hook of a container in the sandbox, and further ones for each volume.
+/// Limits on the calls of the hook of a container in the sandbox: without volumes, and in addition for each volume.
 const PUBLISH: usize = 140;
 const PUBLISHED: usize = 100;
 
@@ -82,8 +82,8 @@ fn probes_and_tables(part: &TracedCalls) -> [usize; 2] {
     [asked, part.opened("thread-self/mountinfo")]
 }
 
-/// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If that
-/// ends during a claim, the listed devices are probed for that claim, and all others for the next one.
+/// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If it
+/// expires during a claim, the listed devices are probed for that claim, and all others for the next claim.
 fn is_probed_too_often(part: &TracedCalls) -> bool {
     let asked = part.times_of("clone(");
     // The time is that of the call, which is after the start of the cache's 100 ms.

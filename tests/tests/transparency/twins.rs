@@ -1,4 +1,5 @@
-//! Two containers that are called in the same way: one with the bare delegate, one with runcrust before it.
+//! Two containers that are called in the same way: one with the bare delegate, the other one with runcrust in front of
+//! the delegate.
 
 use std::fs;
 use std::path::Path;
@@ -56,7 +57,8 @@ impl Twins {
         }
     }
 
-    /// Returns two apps in pods, with `/data`: runcrust's is a deferred volume, the other a directory.
+    /// Returns two app containers in pods, with a mount at `/data`: a deferred volume with runcrust, a directory with the
+    /// bare delegate.
     pub(crate) fn apps(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let pods = Self::sandboxes(delegate, |bundle| bundle);
         for twin in [&pods.bare, &pods.ours] {
@@ -87,7 +89,7 @@ impl Twins {
         }
     }
 
-    /// Calls both, and returns the answers: the bare delegate's first.
+    /// Calls both runtimes, and returns the answers, that of the bare delegate first.
     pub(crate) fn answers(&self, line: &str) -> [Answer; 2] {
         let call = Call {
             line,
@@ -96,7 +98,7 @@ impl Twins {
         self.both().map(|twin| twin.call(&call))
     }
 
-    /// Calls both, and asserts that the answers are the same.
+    /// Calls both runtimes, and asserts that the answers are the same.
     #[track_caller]
     pub(crate) fn assert_same_call(&self, call: Call<'_>) -> Answer {
         let (theirs, ours) = (self.bare.call(&call), self.ours.call(&call));

@@ -137,7 +137,7 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
     let other = format!("{once}\n{}", runtime("nvidia", None));
     let left = try_uninstall(&Containerd, &other).unwrap().unwrap();
     assert!(left.contains("runtimes.runc]"), "{left}");
-    // A version that was added is kept, because it might be the operator's.
+    // The `version` that an installation added is kept, because it might be the operator's.
     for text in ["", "# Comments alone.\n"] {
         let once = try_install(&Containerd, Some(text)).unwrap();
         let left = try_uninstall(&Containerd, &once).unwrap();

@@ -112,8 +112,8 @@ impl Claims {
 
     /// Starts all steps that can be started now.
     ///
-    /// Returns whether a record was written, in which case there may be more to do, and how long to wait before the
-    /// next attempt.
+    /// Returns whether a record was written, and how long to wait before the next attempt. After a record was written,
+    /// further steps may be possible.
     pub(super) fn reconcile(
         &mut self,
         inputs: ClaimInputs<'_>,
