@@ -38,7 +38,7 @@ pub(crate) fn examine(
     checks.push(Check::new("configuration", || vec![finding]));
     match config {
         Ok(config) => checks.extend(start_configured_checks(&Arc::new(config))),
-        // Calls other than a create work with the delegate's keys of the configuration alone.
+        // Calls other than a create only need `delegate` and `delegate_kind` of the configuration.
         Err(_) => checks.push(Check::new("delegate", move || {
             vec![programs::check_only(argv0.as_ref())]
         })),

@@ -74,8 +74,8 @@ pub fn command() -> clap::Command {
     installer::command().subcommand(verbs::command())
 }
 
-/// Finds the delegate. Reads only its two keys of the configuration, so that a mistake in another key doesn't keep
-/// containers from being stopped. Fails if the file isn't TOML.
+/// Finds the delegate. Reads only `delegate` and `delegate_kind` of the configuration, so that a mistake in another key
+/// doesn't keep containers from being stopped. Fails if the file isn't TOML.
 fn find_delegate(
     argv: &[OsString],
     config: Result<&Option<ConfigFile>, &ConfigError>,

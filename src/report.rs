@@ -41,8 +41,8 @@ pub(crate) struct ErrorReporter {
 impl ErrorReporter {
     /// Creates a reporter that writes to the log that the delegate would use.
     ///
-    /// `bundle` is the bundle of a `create`, `run` or `restore`. crun changes its working directory to the bundle before
-    /// it opens a relative log path; runc doesn't.
+    /// `bundle` is the bundle of a `create`, `run` or `restore`. crun changes its working directory to the bundle
+    /// before it opens a relative log path; runc doesn't.
     pub(crate) fn new(kind: DelegateKind, globals: &GlobalFlags, bundle: Option<&Path>) -> Self {
         let format = match (globals.log_format, kind) {
             (LogFormat::Json, _) => LogLineFormat::Json,

@@ -51,8 +51,8 @@ pub(crate) fn short_id<'a>(user: &'a User, all: &[&User]) -> &'a str {
     &id[..length.unwrap_or(id.len())]
 }
 
-/// Returns the state of a process (`lives`, `ended` or `unknown`), and the reason for it. The reason is empty for a live
-/// process.
+/// Returns the state of a process (`lives`, `ended` or `unknown`), and the reason for it. The reason is empty for a
+/// live process.
 pub(crate) fn describe_process_state(state: &ProcessState) -> (&'static str, String) {
     match state {
         ProcessState::Alive => ("lives", String::new()),

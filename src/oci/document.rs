@@ -69,8 +69,8 @@ pub(crate) struct Document<'a> {
 }
 
 impl<'a> Document<'a> {
-    /// Parses the first JSON value of `bytes`, and ignores everything after that value, like Go. Checks the syntax of the
-    /// whole value, but reads only the keys of the top level.
+    /// Parses the first JSON value of `bytes`, and ignores everything after that value, like Go. Checks the syntax of
+    /// the whole value, but reads only the keys of the top level.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DocumentError> {
         let text = std::str::from_utf8(bytes).map_err(DocumentError::Encoding)?;
         Self::from_text(text, false)

@@ -20,10 +20,11 @@ use super::{Document, DocumentError};
 /// A string that a parser may take as the source of a mount, or as a directory of an overlay.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct MountSource<'a> {
-    /// A path, or a word such as `tmpfs`. `None` if it has an unpaired surrogate or isn't UTF-8, which parsers decode
-    /// differently.
+    /// A path, or a word such as `tmpfs`. `None` if the string has an unpaired surrogate or isn't UTF-8, because
+    /// parsers decode such a string differently.
     pub(crate) text: Option<Cow<'a, str>>,
-    /// A relative path is relative to the bundle: the mount may be a bind mount, or the text is an overlay's layer.
+    /// Whether a relative path in `text` is relative to the bundle. That is so if the mount may be a bind mount, or if
+    /// `text` is a layer of an overlay.
     pub(crate) is_from_bundle: bool,
 }
 
@@ -72,8 +73,8 @@ impl<'a> Document<'a> {
         })
     }
 
-    /// Masks duplicate keys: renames every occurrence except the one that runcrust reads to a key that no delegate reads,
-    /// so that all parsers read the document alike. Returns `None` if there is nothing to mask.
+    /// Masks duplicate keys: renames every occurrence except the one that runcrust reads to a key that no delegate
+    /// reads, so that all parsers read the document alike. Returns `None` if there is nothing to mask.
     ///
     /// Fails for a key that only some parsers match, and for duplicate keys with objects. runcrust reads annotations
     /// only for itself, so duplicates there stay.

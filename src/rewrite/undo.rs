@@ -12,8 +12,8 @@ use oci_spec::runtime::Hook;
 use super::PROGRAM;
 use crate::oci::{ArrayPath, DESTINATION, Document, Edit, SOURCE};
 
-/// Returns whether an earlier create has rewritten the config. The bundle is then being created a second time. Parts of a
-/// config that can't be parsed don't count.
+/// Returns whether an earlier create has rewritten the config. The bundle is then being created a second time. Parts of
+/// a config that can't be parsed don't count.
 pub(crate) fn is_rewritten(document: &Document<'_>, is_sandbox: bool, config: &Config) -> bool {
     let attach = config.attach_directory();
     let is_attached = |source: &str| Path::new(source).starts_with(&attach);

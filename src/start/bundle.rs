@@ -97,7 +97,7 @@ impl<'a> Bundle<'a> {
     }
 }
 
-/// Returns the record of the create that rewrote a config, and the config as its caller wrote it. `document` is the
+/// Returns the record of the create that rewrote a config, and the config before that rewrite. `document` is the
 /// rewritten config, read by [`with_unambiguous_config`](super::with_unambiguous_config).
 pub(crate) fn original_config(
     state: &StateDirectory,

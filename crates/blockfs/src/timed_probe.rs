@@ -87,9 +87,9 @@ type Batch = Vec<u32>;
 /// Runs rounds of batches until it is known which of `count` probes hang.
 ///
 /// In the first round one process, or few, make all probes, because usually none hangs. In each further round many
-/// processes make those probes that haven't finished, until each probe has a process of its own. The index after the
-/// last stands for a control probe, which never hangs. If it doesn't finish either, the node is too slow to tell which
-/// probes hang.
+/// processes make those probes that haven't finished, until each probe has a process of its own. The index `count`
+/// stands for a control probe, which never hangs. If the control probe doesn't finish either, the node is too slow to
+/// tell which probes hang.
 fn run_rounds<R: Clone>(
     count: usize,
     mut run_batches: impl FnMut(&[Batch], &mut [Option<R>]) -> Result<(), ProbeError>,

@@ -97,8 +97,8 @@ pub fn create(root: &OwnedFd, view: View<'_>) -> Result<DetachedMount, ViewError
         | OpenTreeFlags::AT_EMPTY_PATH;
     let failed = |call| move |errno| ViewError::Call { call, errno };
     let fd = open_tree(&target.fd, "", flags).map_err(failed("open_tree(volume, CLONE)"))?;
-    // In a sandbox with rootfsPropagation `shared`, the volume's mount is shared if the delegate sets that after the
-    // hooks (crun). A mount that one container makes in its view must not appear in another container.
+    // In a sandbox with rootfsPropagation `shared`, the volume's mount is shared if the delegate sets the propagation
+    // after the hooks, as crun does. A mount that one container makes in its view must not appear in another container.
     sys::set_propagation_private(&fd).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
     if let Some(user_namespace) = view.ids {
         sys::set_id_mapping(&fd, user_namespace).map_err(ViewError::Ids)?;

@@ -124,7 +124,7 @@ impl FileEdit {
 #[cfg(test)]
 #[derive(Debug)]
 pub struct Samples {
-    /// Texts in which `crust` isn't runcrust's, with a part of the error.
+    /// Texts in which the handler `crust` doesn't run runcrust, each with a part of the error.
     pub(crate) foreign: &'static [(&'static str, &'static str)],
     /// A text that makes `crust` the default runtime.
     pub(crate) default: &'static str,
@@ -133,6 +133,6 @@ pub struct Samples {
     /// Texts with an older path of runcrust ([`crate::handler::tests::OLD_PROGRAM`]) and settings that an operator
     /// added.
     pub(crate) outdated: &'static [&'static str],
-    /// Texts that `install` refuses, with a part of the error.
+    /// Texts that `install` refuses, each with a part of the error.
     pub(crate) refused: &'static [(&'static str, &'static str)],
 }

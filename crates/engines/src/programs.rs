@@ -24,7 +24,7 @@ const PROGRAMS: [&str; 2] = [HOOK, "runcrust"];
 /// A program that is to be copied to the node.
 #[derive(Debug)]
 pub struct ProgramCopy {
-    /// Its path on the node.
+    /// The path of the copy on the node.
     pub path: PathBuf,
     /// Whether the file at the path already has the same contents.
     pub is_same: bool,
@@ -138,7 +138,7 @@ pub fn check_complete(
 /// The delegate of a program on the node.
 #[derive(Debug)]
 pub struct NodeDelegate {
-    /// Its path on the node, as it was configured or found.
+    /// The delegate's path on the node, as it was configured or found.
     pub path: PathBuf,
     /// The kind that is used, configured or derived from the name.
     pub kind: DelegateKind,

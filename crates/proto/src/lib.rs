@@ -40,7 +40,7 @@ pub mod csi {
         tonic::include_proto!("csi.v1");
     }
 
-    /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
+    /// The .proto file of the package as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/csi.bin"));
 }
 
@@ -56,7 +56,7 @@ pub mod crustlet {
         tonic::include_proto!("crustlet.v1");
     }
 
-    /// Its file as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
+    /// The .proto file of the package as a serialised `google.protobuf.FileDescriptorSet`, for server reflection.
     pub const FILE_DESCRIPTOR_SET: &[u8] =
         include_bytes!(concat!(env!("OUT_DIR"), "/crustlet.bin"));
 }

@@ -216,8 +216,8 @@ fn kernel_can_set_group() -> bool {
     move_mount(CWD, "", CWD, "", set_group) == Err(Errno::NOENT)
 }
 
-/// Makes the attach directory a private bind mount of itself in the host's namespace, where it stays. Does nothing if
-/// it is one already.
+/// Makes the attach directory a private bind mount of itself in the host's namespace. The mount stays there. Nothing is
+/// mounted if the directory is the root of a mount already.
 ///
 /// The caller must hold the attach lock: two processes at once would make two mounts.
 pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
@@ -233,7 +233,7 @@ pub fn make_private_mount(directory: &Path) -> Result<(), AttachError> {
     sys::set_propagation_private(&bind).map_err(failed("mount_setattr(MS_PRIVATE)"))?;
     let call = format!("move_mount(bind, {})", directory.display());
     move_mount(&bind, "", &attach, "", BETWEEN_FDS).map_err(failed(call))?;
-    // Attached to a shared mount, the bind mount became shared again.
+    // The bind mount has become shared again if the mount that it was attached to is shared.
     let attach = open_directory(directory)?;
     sys::set_propagation_private(&attach).map_err(failed("mount_setattr(MS_PRIVATE)"))
 }

@@ -20,7 +20,7 @@ use crust_blockfs::resize;
 /// Grows a volume as far as its device and the limits allow, and returns the file system's new size in bytes.
 ///
 /// If the volume isn't in use, the growth is recorded in place of an earlier one, and the next mount carries it out
-/// before the volume becomes visible. The returned size is the expected one then.
+/// before the volume becomes visible. In this case the returned size is the expected size.
 pub fn resize(
     context: &Context<'_>,
     target: &TargetPath,

@@ -1,4 +1,5 @@
-//! The meaning of each mount option, by mount(8) and the two maps of util-linux (kernel options, user-space options).
+//! The meaning of each mount option, according to mount(8) and the two maps of util-linux (kernel options, user-space
+//! options).
 
 use rustix::mount::MountAttrFlags;
 
