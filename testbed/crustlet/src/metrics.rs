@@ -186,7 +186,7 @@ impl Metrics {
         self.snapshot.set_stats(stats);
     }
 
-    /// Replaces the numbers of desired and actual volumes. Each volume is given by its driver.
+    /// Replaces the numbers of desired and actual volumes. The arguments have the name of the driver of each volume.
     pub(crate) fn set_total_volumes<'a>(
         &self,
         desired: impl IntoIterator<Item = &'a str>,

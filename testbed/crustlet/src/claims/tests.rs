@@ -259,7 +259,7 @@ impl Fixture {
         plan.waiting.remove(0)
     }
 
-    /// Calls [`Self::settle`], and returns the only event, which isn't about a waiting object.
+    /// Calls [`Self::settle`], and returns the only event. Fails if the event is about a waiting object.
     fn only_notice(&mut self) -> Notice {
         let mut plan = self.settle();
         let others = (&plan.steps, &plan.waiting);

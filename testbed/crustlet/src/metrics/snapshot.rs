@@ -54,7 +54,7 @@ impl Snapshot {
         self.with_data(|data| data.stats = stats.collect());
     }
 
-    /// Replaces the numbers of volumes. Each volume is given by its driver.
+    /// Replaces the numbers of volumes. The arguments have the name of the driver of each volume.
     pub(super) fn set_totals<'a>(
         &self,
         desired: impl IntoIterator<Item = &'a str>,

@@ -266,8 +266,8 @@ fn storage_is_exclusive_if_one_of_its_volumes_is() {
     assert_eq!(desired.problems.keys().collect::<Vec<_>>(), ["two-uid"]);
 }
 
-/// A pod may use one claim twice, but neither two `PersistentVolume`s with the same storage nor two volumes with the same
-/// directory.
+/// A pod may use one claim twice, but neither two `PersistentVolume`s with the same storage nor two volumes with the
+/// same directory.
 #[test]
 fn volumes_with_the_same_directory_or_storage_are_refused() {
     let first = COMMON.replace("MODE", "ReadWriteOnce");
