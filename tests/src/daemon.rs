@@ -62,8 +62,8 @@ impl Daemon {
         kill(Pid::from_raw(self.pid()), signal).expect("the daemon is running");
     }
 
-    /// Suspends the daemon with SIGSTOP. `kill(2)` returns before the daemon's threads have stopped, so this waits until
-    /// the kernel reports that all of them have.
+    /// Suspends the daemon with SIGSTOP. `kill(2)` returns before the daemon's threads have stopped, so this waits
+    /// until the kernel reports that all of them have.
     pub(crate) fn suspend(&self) {
         self.signal(Signal::SIGSTOP);
         let pid = Pid::from_raw(self.pid());

@@ -5,8 +5,8 @@ use std::process::Command;
 
 use crate::{Run, binary};
 
-/// Returns a program's long options without `--`, with their default values. A default that the help text describes, such
-/// as "[default: the host name]", is no value.
+/// Returns a program's long options without `--`, with their default values. A default that the help text describes,
+/// such as "[default: the host name]", is no value.
 pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
     long_options_of(program, &[])
 }

@@ -87,8 +87,8 @@ impl LoopDevice {
         }
     }
 
-    /// Detaches the device and attaches another file to the same number; `None` if another process took the number first
-    /// (see [`retry_lost_race`]).
+    /// Detaches the device and attaches another file to the same number; `None` if another process took the number
+    /// first (see [`retry_lost_race`]).
     #[must_use]
     pub fn reattach(self, file: &Path) -> Option<Self> {
         let path = self.path.clone();

@@ -41,8 +41,8 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let containerd = Containerd::start_from(containerd);
     let [mut deferred, mut mounted] = [Vec::new(), Vec::new()];
     let (mut of_deferred, mut tables) = (Vec::new(), None);
-    // The order is A B B A. Each phase has the node to itself, because the mounts that the other kind leaves are what
-    // is compared.
+    // The order is A B B A. Only pods of one kind are on the node in each phase, because the comparison is about the
+    // mounts that each kind leaves on it.
     for (number, defers) in [true, false, false, true].into_iter().enumerate() {
         let phase = Phase::started(&node, &containerd, number, effort.pods, defers);
         if defers {
@@ -272,8 +272,8 @@ struct MountTables {
 }
 
 impl MountTables {
-    /// Compares the tables. A thread with its own mount namespace keeps the earlier one, so that both can be read in
-    /// turns.
+    /// Compares the tables. A thread with its own mount namespace keeps the earlier table, so that both tables can be
+    /// read in turns.
     fn compared(unmount_volumes: impl FnOnce()) -> Self {
         let (sender, receiver) = mpsc::channel();
         let (done, wait) = mpsc::channel::<()>();

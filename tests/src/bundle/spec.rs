@@ -1,5 +1,5 @@
-//! `config.json` as containerd 1.6.20 writes it. The test `harness::the_harness_bundles_match_containerds` compares it with the
-//! original.
+//! `config.json` as containerd 1.6.20 writes it. The test `harness::the_harness_bundles_match_containerds` compares it
+//! with the original.
 
 mod capabilities;
 mod files;

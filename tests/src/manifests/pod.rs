@@ -139,14 +139,14 @@ impl Pod {
         self
     }
 
-    /// Adds a container that runs a script. `mounts` are names of volumes and paths.
+    /// Adds a container that runs a script. Each of `mounts` is the name of a volume and a path.
     #[must_use]
     pub fn add_container(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
         self.others.push(container(name, script, mounts));
         self
     }
 
-    /// Adds an init container that runs a script. `mounts` are names of volumes and paths.
+    /// Adds an init container that runs a script. Each of `mounts` is the name of a volume and a path.
     #[must_use]
     pub fn init(mut self, name: &str, script: &str, mounts: &[(&str, &str)]) -> Self {
         self.init.push(container(name, script, mounts));

@@ -36,7 +36,7 @@ impl Deref for Scene {
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) volume: CsiVolume,
-    /// The name of the `PersistentVolume`, which is also that of its directories.
+    /// The name of the `PersistentVolume`. The volume's directories have the same name.
     pub(crate) pv: String,
     claim: String,
     object: Volume,

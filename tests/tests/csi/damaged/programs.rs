@@ -22,7 +22,8 @@ fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed"))
 }
 
-/// Starts the driver with a script in the place of a program. Its own mount namespace hides that from other tests.
+/// Starts the driver with a script in the place of a program. The driver gets a mount namespace of its own, so that
+/// other tests don't run the script.
 fn spawn_with(scene: &Scene, program: &str, script: &str) {
     let other = scene.node.dir().join(program);
     let _ = fs::remove_file(&other);

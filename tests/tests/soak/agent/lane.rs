@@ -21,11 +21,11 @@ pub(super) struct Lane<'s> {
 /// The way in which a pod is removed.
 #[derive(Debug, Clone, Copy)]
 enum Removal {
-    /// Its manifest is removed.
+    /// The pod's manifest is removed.
     Removed,
-    /// With `crustlet delete`, which sets `metadata.deletionTimestamp`.
+    /// The pod is removed with `crustlet delete`, which sets `metadata.deletionTimestamp`.
     Deleted,
-    /// With `crustlet delete --force`.
+    /// The pod is removed with `crustlet delete --force`.
     Forced,
 }
 
