@@ -21,7 +21,7 @@ pub struct Entry {
     pub gid: u32,
     /// The inode number.
     pub inode: u64,
-    /// The link count. Of a directory it depends on its subdirectories.
+    /// The link count. That of a directory depends on its subdirectories.
     pub links: u64,
     /// The device number of a device node.
     pub device: u64,
@@ -74,8 +74,8 @@ impl Snapshot {
         self
     }
 
-    /// Clears the setuid and setgid bits of everything but directories, which get lost if a program is killed while it
-    /// changes a group (docs/limitations.md).
+    /// Clears the setuid and setgid bits of everything but directories. A program that is killed while it changes a
+    /// group can lose these bits (docs/limitations.md).
     #[must_use]
     pub fn without_set_ids(mut self) -> Self {
         for entry in self.0.values_mut().filter(|entry| entry.kind != 'd') {

@@ -64,7 +64,7 @@ on_each_delegate! {
         let entry = node.entry(&target);
         let changed_requests = changed_requests(&request, &other);
 
-        // Unused: any other content replaces it.
+        // The volume is not in use, so any other content replaces the staged content.
         let mut staged_infos = Vec::new();
         for request in changed_requests.iter().chain([&request]) {
             ops.stage(request.clone()).unwrap();

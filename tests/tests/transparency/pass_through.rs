@@ -112,8 +112,8 @@ on_each_delegate! {
         let directory = target.parent().and_then(Path::parent).unwrap();
         assert_eq!(part.listed(), [directory.to_str().unwrap()], "to find the pod's staged volumes");
         let _ = app.sh("echo hello > /csi/file");
-        // A source on the file system of the target paths may be of any volume: a hostPath's subPath is bound like
-        // this.
+        // A source on the file system of the target paths may show any volume: kubelet bind-mounts a hostPath's
+        // subPath in this way.
         let (app, part) = pass_through(&node, &node.app_bundle(&sandbox).bind(&empty, "/empty", &[]).write());
         assert_eq!(part.opened("mountinfo"), 1, "{part:#?}");
         let _ = app.sh("echo hello > /empty/file");

@@ -57,8 +57,8 @@ impl Twins {
         }
     }
 
-    /// Returns two app containers in pods, with a mount at `/data`: a deferred volume with runcrust, a directory with the
-    /// bare delegate.
+    /// Returns two app containers in pods, with a mount at `/data`: a deferred volume with runcrust, a directory with
+    /// the bare delegate.
     pub(crate) fn apps(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let pods = Self::sandboxes(delegate, |bundle| bundle);
         for twin in [&pods.bare, &pods.ours] {
