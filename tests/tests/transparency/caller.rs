@@ -44,8 +44,8 @@ impl Caller<'_> {
         ours
     }
 
-    /// Asserts that both calls fail, each with its own message. With a volume, and with options that the delegate does
-    /// not know either, the message is runcrust's.
+    /// Asserts that both calls fail, each with its own message. The message is runcrust's own for a container with a
+    /// volume, and for options that the delegate does not know either.
     #[track_caller]
     pub(crate) fn assert_refused(&self, line: &str) {
         let line = format!("{} {line}", self.globals);

@@ -54,8 +54,8 @@ impl Refused {
         run
     }
 
-    /// Asserts that the log has one error line, that standard error is empty or has the same message, and removes the
-    /// log.
+    /// Asserts that the log has one error line, and that standard error is empty or has the same message. Then removes
+    /// the log.
     #[track_caller]
     fn take_log_line(&self, stderr: &str) {
         let text = fs::read_to_string(self.log()).expect("a log");

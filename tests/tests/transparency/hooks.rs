@@ -1,4 +1,4 @@
-//! Hooks and annotations of others in the config of a container with a volume.
+//! Hooks and annotations that the caller put into the config of a container with a volume.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -70,7 +70,7 @@ fn hook_output(bundle: &Path) -> String {
     texts.concat()
 }
 
-/// Asserts that the hooks of both twins have written the same, and returns that.
+/// Asserts that the hooks of both twins have written the same text, and returns the text.
 #[track_caller]
 fn same_hook_output(twins: &Twins) -> String {
     let [theirs, ours] = twins
@@ -126,8 +126,8 @@ fn run_to_end(twins: &Twins) {
     }
 }
 
-/// Asserts that in the rewritten config the hooks of others are first and unchanged, and that nothing else of others
-/// was changed.
+/// Asserts that in the rewritten config the caller's hooks are first and unchanged, and that the caller's annotations
+/// and other values are unchanged.
 #[track_caller]
 fn assert_ours_are_last(spec: &Value, written: &Value) {
     for kind in KINDS {

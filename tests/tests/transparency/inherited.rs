@@ -163,7 +163,7 @@ on_each_delegate! {
         }
     }
 
-    /// Except for the mount namespace, which has the volume.
+    /// Only the mount namespace differs, because the volume is mounted in it.
     fn with_a_volume_the_delegate_inherits_the_same(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
         let script = unusual_caller(&probed);
@@ -193,8 +193,8 @@ on_each_delegate! {
         assert!(sandbox.config_bytes() != sandbox.spec().to_string().as_bytes());
     }
 
-    /// With a volume runcrust drops capabilities, and restores them before it execs the delegate. For an ordinary root
-    /// execve(2) would restore them, but neither with the securebit noroot nor for ambient capabilities.
+    /// With a volume runcrust drops capabilities, and restores them before it execs the delegate. execve(2) would restore
+    /// them for an ordinary root, but not with the securebit noroot, and not as ambient capabilities.
     fn capabilities_are_the_callers(delegate: Delegate) {
         let (probed, _device, _sandbox, app) = app_with_a_volume(delegate);
         let some = "+sys_admin,+sys_chroot,+sys_ptrace,+dac_override,+chown,+fowner,+fsetid,+net_raw";

@@ -249,7 +249,7 @@ on_each_delegate! {
         assert_eq!(keys(&ours.stdout).is_some(), delegate == Delegate::Runc, "{ours:?}");
     }
 
-    /// The test's node has no systemd, so both fail.
+    /// The test's node has no systemd, so both calls fail.
     fn a_failing_cgroup_manager_fails_as_with_the_delegate(delegate: Delegate) {
         let twins = Twins::plain(delegate, idle);
         let create = "create --bundle @BUNDLE --pid-file @PIDFILE @ID";
@@ -280,7 +280,7 @@ on_each_delegate! {
     }
 }
 
-/// Only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
+/// Tested only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
 #[test]
 #[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
 fn successful_checkpoint_and_restore_are_the_delegates() {

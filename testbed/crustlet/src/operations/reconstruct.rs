@@ -171,7 +171,8 @@ impl VolumesByName {
         self.0.values().flatten()
     }
 
-    /// Returns the publication that a directory of a pod presumably belongs to: that of the only volume with its name.
+    /// Returns the publication that a directory of a pod presumably belongs to: that of the volume with the directory's
+    /// name, if only one volume has this name.
     fn presumed_publication(
         &self,
         unreadable: &UnreadableVolume,
