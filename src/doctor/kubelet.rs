@@ -130,8 +130,8 @@ fn judge(directories: &KubeletDirectories) -> Finding {
 /// Kubelet's default for `--root-dir`.
 const DEFAULT_ROOT: &str = "/var/lib/kubelet";
 
-/// Root directories that distributions use: the default (also k3s and RKE2), k0s's, and that of microk8s, where kubelet
-/// is not a process of its own.
+/// Root directories that distributions use: the default (k3s and RKE2 use it, too), the directory of k0s, and the
+/// directory of microk8s, where kubelet is not a process of its own.
 const KNOWN_ROOTS: [&str; 3] = [
     DEFAULT_ROOT,
     "/var/lib/k0s/kubelet",

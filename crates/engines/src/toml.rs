@@ -305,7 +305,7 @@ pub(crate) fn runtimes(
     Ok(found)
 }
 
-/// Returns those of the keys that a file sets to a string, with their values.
+/// Returns the elements of `keys` that a file sets to a string, with their values.
 pub(crate) fn defaults(
     file: &ConfigFile,
     keys: impl IntoIterator<Item = impl AsRef<[&'static str]>>,

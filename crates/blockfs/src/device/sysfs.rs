@@ -46,8 +46,8 @@ fn is_loop_name(name: &str) -> bool {
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
-/// Returns those of the loop devices whose backing file has this name, by the path in sysfs. The path may be that of
-/// another mount namespace, where the name is the same, and may end in ` (deleted)`.
+/// Returns the devices in `loop_devices` whose backing file has this name according to the path in sysfs. The path may
+/// belong to another mount namespace, in which the file has the same name, and may end in ` (deleted)`.
 pub(super) fn with_file_name(
     root: &Path,
     loop_devices: Vec<DeviceNumber>,
@@ -157,7 +157,7 @@ pub(super) fn size(root: &Path, number: DeviceNumber) -> Result<u64, DeviceError
     Ok(sectors.saturating_mul(512))
 }
 
-/// Reads `/sys/dev/block/<n>/diskseq`, for a partition that of its disk; `None` before Linux 5.15.
+/// Reads `/sys/dev/block/<n>/diskseq`. For a partition, reads the number of its disk. Returns `None` before Linux 5.15.
 ///
 /// The number doesn't change when a device grows. A device-mapper device keeps it when a new table is loaded
 /// (`lvextend`, a multipath path that comes or goes), because that only sets the disk's size (`__bind` in

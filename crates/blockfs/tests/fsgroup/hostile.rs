@@ -59,8 +59,8 @@ fn an_entry_that_becomes_a_link_is_not_followed() {
     assert_eq!(group_and_mode(outside.root()).0, 0);
 }
 
-/// The attack on a walk that reads and sets a mode by name: between the two, the name becomes that of another file. One
-/// of the files is a user's setuid program, the other belongs to root.
+/// An attack on a walk that reads a mode by name and then sets the mode by name: in between, the name is given to
+/// another file. One of the two files is a user's setuid program, the other file belongs to root.
 #[test]
 fn the_mode_of_a_setuid_file_is_not_set_on_another_file() {
     let tree = Tree::new();

@@ -14,7 +14,7 @@ use hyper::{HeaderMap, StatusCode, Uri};
 pub enum AllowedHosts {
     /// Any host, or no `Host` header at all, because a browser can't connect to a unix socket.
     Any,
-    /// The names and addresses of the loopback, the listening address, and the configured names, such as that of a
+    /// The names and addresses of the loopback, the listening address, and the configured names, such as the name of a
     /// Kubernetes Service. If the listening address is unspecified (`0.0.0.0`, `::`), any address is allowed: DNS
     /// rebinding needs a name.
     Only(IpAddr, Arc<[String]>),

@@ -29,7 +29,7 @@ pub enum EntryError {
     #[error("{} is missing, or belongs to another volume than {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
     HalfStaged {
         missing: PathBuf,
-        /// The entry that exists: that of the target path, or of the resolved path.
+        /// The entry that exists: either the entry of the target path or the entry of the resolved path.
         twin: PathBuf,
     },
     /// The target path leads to a directory that is staged as another volume.

@@ -16,8 +16,8 @@ pub struct EntryUsage {
     pub bytes: u64,
 }
 
-/// The digests of all staged target paths, those of half-staged volumes too. Looking up each parent of a path with many
-/// components would cost more than this one listing.
+/// The digests of all staged target paths, including the paths of half-staged volumes. Looking up each parent of a path
+/// with many components would cost more than this one listing.
 #[derive(Debug)]
 pub struct StagedDigests(HashSet<Digest>);
 

@@ -28,8 +28,9 @@ enum PreviousEntry {
 }
 
 impl<'a> Staging<'a> {
-    /// Writes the entries of a volume, that of the resolved path first. After a crash in between, the volume is staged
-    /// as it was before, or not at all, because the entry of the target path decides. An error has the same effect.
+    /// Writes the entries of a volume, and the entry of the resolved path first. After a crash in between, the volume
+    /// is staged as it was before, or not at all, because the entry of the target path decides. An error has the same
+    /// effect.
     pub(super) fn write(
         root: &'a Directory,
         lookup: &TargetLookup<'_>,

@@ -17,8 +17,8 @@ const TARGET_PATH: &str = "metadata.targetPath";
 /// A volume that a survey has found, with its entries.
 #[derive(Debug)]
 pub struct SurveyedVolume {
-    /// The digest that names the volume's lock: that of its target path. If the target path is unknown, the name of
-    /// its entry.
+    /// The digest that names the volume's lock. It is the digest of the target path. If the target path is unknown, it
+    /// is the name of the volume's entry.
     pub digest: Digest,
     /// The staged metadata, with `target_path` set.
     pub info: Result<MountInfo, EntryError>,

@@ -97,8 +97,8 @@ fn read(device: &DeviceFacts, options: Options<'_>) -> Result<Vec<Superblock>, U
     Ok(superblocks)
 }
 
-/// Returns the offsets in bytes of the superblocks that the kernel may read: that of the primary one, and those that
-/// each `sb=` selects in units of 1 KiB (ext4(5)).
+/// Returns the offsets in bytes of the superblocks that the kernel may read: the offset of the primary superblock, and
+/// the offset that each `sb=` selects in units of 1 KiB (ext4(5)).
 ///
 /// The kernel's choice depends on its version and driver. Since ext4 has the new mount API (Linux 5.17), the last `sb=`
 /// counts. Before, and in ext2's own driver, `sb=` counts only as the first option.
