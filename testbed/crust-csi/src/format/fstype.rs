@@ -14,7 +14,7 @@ pub(crate) struct Fstype {
     format: &'static Format,
 }
 
-/// A name that isn't that of a supported file system.
+/// A name that no supported file system has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unsupported file system {name:?}; hint: use one of {}", names())]
 pub(crate) struct UnknownFstype {

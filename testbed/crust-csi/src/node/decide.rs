@@ -73,9 +73,9 @@ pub(super) fn decide<'p>(
     Ok(PublishStep::New)
 }
 
-/// Returns whether a request is the same as that of an existing publication. kubelet repeats the request after its own
-/// restart, while the pod runs. A driver with other features may have read the same request differently, so the mounter
-/// and the groups are only compared if the features are the same (KEP-2857, stories 4 and 5).
+/// Returns whether a request is the same as the request of an existing publication. kubelet repeats the request after
+/// its own restart, while the pod runs. A driver with other features may have read the same request differently, so the
+/// mounter and the groups are only compared if the features are the same (KEP-2857, stories 4 and 5).
 fn is_same(published: &Publication, wanted: &Publication) -> bool {
     let is_read_alike = published.features != wanted.features
         || (published.by == wanted.by && published.usage.has_same_groups(&wanted.usage));

@@ -73,8 +73,8 @@ fn is_block(mode: Option<&str>) -> bool {
 /// The annotation that marks the default storage class with the value `true`.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-/// Returns the storage class of a claim: the one that it names, that of its volume, or the default class. A claim that
-/// names `""` has none.
+/// Returns the storage class of a claim: the class that the claim names, the class of its volume, or the default class.
+/// A claim that names `""` has no class.
 pub(crate) fn class_of<'o>(
     objects: &'o Objects,
     claim: &'o PersistentVolumeClaimSpec,

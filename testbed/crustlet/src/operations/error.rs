@@ -65,7 +65,8 @@ pub(crate) enum OperationError {
         "volume {0} is not published at the path that the container mounts; hint: recreate the pod, because its PersistentVolume was replaced"
     )]
     NotPublished(VolumeId),
-    /// The driver leaves a file system to the runtime that was not offered (KEP-2857's earlier draft).
+    /// The driver leaves the mount to the runtime, but with a file system that the request didn't offer (KEP-2857's
+    /// earlier draft).
     #[error(
         "driver {driver}: NodePublishVolume returned runtime_mount_info with file system {kind:?}, which is not in runtime_supported_filesystems"
     )]
@@ -74,7 +75,7 @@ pub(crate) enum OperationError {
         /// The file system's `type`.
         kind: String,
     },
-    /// The driver has mounted a volume on the host that the container runtime is to mount.
+    /// The driver has mounted a volume on the host, although the container runtime is to mount it.
     #[error(
         "driver {driver} mounted the volume at {} on the host, although the container runtime is to mount it \
          (defer_fs_ops, or runtime_mount_info in the driver's response){}; hint: rebuild the driver with the field \

@@ -155,7 +155,7 @@ impl VolumesByName {
     fn new(state: &ReconstructedState) -> Self {
         let mut volumes = Self(BTreeMap::new());
         for (publication, lifecycle) in &state.published {
-            // An inline volume's name can be that of another volume in another pod.
+            // Another volume in another pod can have the same name as an inline volume.
             if *lifecycle == Lifecycle::Persistent {
                 volumes.add(&publication.directory, publication.id.clone());
             }

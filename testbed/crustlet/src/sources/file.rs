@@ -31,7 +31,7 @@ pub(super) struct ManifestFile {
     is_gone: bool,
 }
 
-/// A loss of objects.
+/// A loss of manifests in a file.
 #[derive(Debug, Clone)]
 enum Loss {
     /// The file doesn't exist.
