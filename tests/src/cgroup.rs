@@ -114,7 +114,7 @@ pub fn allows_read(pid: i32, device: &Path) -> bool {
     run.status.success()
 }
 
-/// Returns the group that holds a process's device rules: that of v1's controller, or the v2 group.
+/// Returns the group that holds a process's device rules: the group of v1's `devices` controller, or the v2 group.
 fn with_device_rules(pid: i32) -> PathBuf {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
     let group = groups.lines().find_map(|line| {

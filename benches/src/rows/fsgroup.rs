@@ -44,11 +44,11 @@ struct Case {
 /// The state of the entries before a walk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum InitialState {
-    /// As they were created: group and mode of each entry change.
+    /// The entries are as they were created. The walk changes the group and mode of each entry.
     Created,
-    /// With another group: only the group of each entry changes.
+    /// The entries have another group. The walk changes only the group of each entry.
     OtherGroup,
-    /// As they should be: nothing changes.
+    /// The entries have the right group and mode. The walk changes nothing.
     Right,
 }
 

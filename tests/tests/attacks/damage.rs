@@ -8,7 +8,7 @@ use runcrust_tests::{LoopDevice, Run};
 
 /// A way of damaging a file system.
 pub(crate) struct Damage {
-    /// Also the name of the volume.
+    /// The name of the damage. The volume has the same name.
     pub(crate) name: &'static str,
     pub(crate) fstype: &'static str,
     pub(crate) apply: fn(&LoopDevice),

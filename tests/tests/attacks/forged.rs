@@ -168,7 +168,7 @@ on_each_delegate! {
         assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");
     }
 
-    /// Also if runcrust is called with the umask 0.
+    /// This holds even if runcrust is called with umask 0.
     fn an_unprivileged_user_sees_and_changes_nothing(delegate: Delegate) {
         let node = Node::logging(delegate);
         fs::set_permissions(node.handler().configuration(), Permissions::from_mode(0o644)).unwrap();

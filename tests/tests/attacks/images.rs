@@ -127,7 +127,7 @@ on_each_delegate! {
         let _ = node.unstage(&other.target).success();
         let _ = node.handler().crust(&["list"]).success();
 
-        // As containerd does after kubelet's timeout.
+        // containerd does the same after kubelet's timeout.
         kill_and_wait(pid);
         let _ = create.wait();
         device.wait_until_free(WAIT_TIMEOUT);

@@ -59,7 +59,7 @@ impl Support {
 /// A pod in its own network, because containerd cannot use the node's network with a user namespace.
 struct UserPod<'a> {
     pod: CriPod<'a>,
-    /// The first of its ids on the host, or `None` for a pod without a user namespace.
+    /// The first of the pod's ids on the host, or `None` for a pod without a user namespace.
     first: Option<u32>,
     support: Support,
 }

@@ -103,7 +103,7 @@ on_each_delegate! {
         assert!(device.is_free());
     }
 
-    /// The other two propagations of a CRI mount. For one of them containerd requires a shared mount on the host.
+    /// Tests `HostToContainer` and `Bidirectional`. containerd requires a shared mount on the host for one of them.
     fn a_volumes_mounts_never_propagate_to_the_host(delegate: Delegate) {
         let scene = Scene::new(delegate, &[]);
         let Scene { device, target, containerd, .. } = &scene;

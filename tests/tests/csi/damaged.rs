@@ -120,7 +120,7 @@ fn an_image_of_zeros_is_not_formatted() {
 
 #[test]
 fn an_image_without_signatures_is_not_formatted() {
-    // Also the second superblock that tools look for: that of btrfs is at 64 MiB.
+    // The backup superblock of btrfs at 64 MiB is overwritten as well, because tools look for it.
     for fstype in ["ext4", "xfs", "btrfs"] {
         assert_not_formatted("no superblock", fstype, |image| {
             for offset in [0, 64 << 20] {

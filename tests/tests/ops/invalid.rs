@@ -373,7 +373,7 @@ fn the_other_calls_check_their_fields_too() {
 
 /// Asserts that a volume can be staged for the path that `make` returns, and that a container gets it.
 fn assert_found(delegate: Delegate, make: impl FnOnce(&Node) -> PathBuf) {
-    // Paths below that of a CSI volume are only accepted with `match_roots`.
+    // Paths below a CSI volume's path are only accepted with `match_roots`.
     let roots = format!("match_roots = [{:?}]", std::env::temp_dir());
     let node = Node::trusted(delegate, &roots);
     let ops = Ops::start(&node);

@@ -13,9 +13,9 @@ use crate::{OTHER_POD, answer, assert_collected, kinds, next_works};
 /// The location of a node's bundles.
 #[derive(PartialEq)]
 enum Bundles {
-    /// Below `/run`, like containerd's.
+    /// The bundles are below `/run`, like containerd's.
     InMemory,
-    /// On disk, like podman's.
+    /// The bundles are on disk, like podman's.
     OnDisk,
 }
 
@@ -91,7 +91,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         next_works(&node, POD, &target);
         simulate_reboot(&node, &Bundles::InMemory);
-        // The list of the first device's number is now that of the second.
+        // The list with the first device's number now belongs to the second device.
         let list = |number: &str| owners(&node).join(format!("{number}.json"));
         fs::rename(list(device.number()), list(other.number())).unwrap();
         let second = node.stage(OTHER_POD, "pv-2", &other, &[]);

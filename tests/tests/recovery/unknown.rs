@@ -54,7 +54,7 @@ fn unreadable_records_are_kept() {
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join(name), "{").unwrap();
     }
-    // The unreadable sandbox may be that of this volume's pod.
+    // The unreadable sandbox may belong to this volume's pod.
     fs::remove_dir(&gone).unwrap();
     let report = collect(&node);
     assert_eq!(report.removed, <[Value; 0]>::default());

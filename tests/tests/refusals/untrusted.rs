@@ -57,7 +57,7 @@ on_each_delegate! {
         let other_device = volume.ext4();
         let _ = volume.node.stage("pod-b", "pv-2", &other_device, &[]);
         let (mine, other) = (volume.sandbox(), volume.node.sandbox("pod-b"));
-        // As if the pid had been reused within one tick of the clock: only the namespace shows it.
+        // This simulates a pid that was reused within one tick of the clock. Only the namespace shows the reuse.
         let record = |of: &Container| {
             volume.handler().state_dir().join(format!("sandboxes/{}.json", of.id()))
         };
@@ -78,7 +78,7 @@ on_each_delegate! {
         let app = volume.run(&bundle);
         let record = || fs::read_to_string(volume.entry().join("runcrust.json")).unwrap();
         let before = record();
-        // The same hook again, for a container that the volume's record does not name.
+        // The same hook is called again, for a container that the volume's record does not name.
         let hook = &bundle.config()["hooks"]["createRuntime"][0];
         let text = |value: &Value| value.as_str().unwrap().to_owned();
         let arguments = hook["args"].as_array().unwrap().iter().skip(1).map(text);

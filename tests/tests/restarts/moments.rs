@@ -16,7 +16,7 @@ use crate::scene::{ASSISTED, Mounting, Scene, Storage};
 
 const FATES: [Fate; 3] = [Fate::Kept, Fate::Deleted, Fate::Forced];
 
-/// Returns the cases of these calls for a delegate: all of them, or those of the day.
+/// Returns the cases of these calls for a delegate: in `make torture` all cases, otherwise the cases of the day.
 fn cases(delegate: Delegate, calls: &[HeldCall], mountings: &[Mounting]) -> Vec<CrashCase> {
     let mut cases = Vec::new();
     let seed = usize::try_from(seed()).expect("a number of days");

@@ -54,7 +54,7 @@ impl fmt::Display for Mounting {
 #[derive(Debug)]
 pub(crate) struct Storage {
     pub(crate) volume: CsiVolume,
-    /// The name of the `PersistentVolume`, which is also that of its directories.
+    /// The name of the `PersistentVolume`. The volume's directories have the same name.
     pub(crate) pv: String,
     pub(crate) claim: String,
 }

@@ -108,7 +108,7 @@ fn conmon(twins: &Twins, globals: &str) {
     let _ = engine.call("state @ID").success();
     let _ = engine.call("start @ID").success();
     twins.wait_for_program("sleep");
-    // With a volume the sandbox is listed, too, and the order is that of a directory.
+    // With a volume the sandbox is listed, too, and the list is in the order of a directory's entries.
     if !twins.has_a_volume() {
         let _ = engine.call("list").success();
         let _ = engine.call("list --format json").success();

@@ -86,7 +86,7 @@ fn probes_and_tables(part: &TracedCalls) -> [usize; 2] {
 /// expires during a claim, the listed devices are probed for that claim, and all others for the next claim.
 fn is_probed_too_often(part: &TracedCalls) -> bool {
     let asked = part.times_of("clone(");
-    // The time is that of the call, which is after the start of the cache's 100 ms.
+    // The trace has the time of the call. The 100 ms of the cache start before the call.
     asked.windows(3).any(|three| three[2] - three[0] < 0.09)
 }
 

@@ -32,7 +32,7 @@ impl Walks {
             volume,
             group: 2000,
         };
-        // So that any case may be the first.
+        // After this walk, any case may be the first.
         walks.run_walk(false);
         walks
     }
