@@ -17,7 +17,7 @@ use crate::wait_until;
 /// The moment at which a call is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Before it is forwarded to the program.
+    /// Before the call is forwarded to the program.
     Before,
     /// After the program has answered, but before the caller gets the answer.
     After,

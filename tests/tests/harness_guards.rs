@@ -69,7 +69,7 @@ fn dropping_a_directory_unmounts_what_is_in_it() {
     volume::with_mounted(device.path(), |root| assert!(root.join("file").exists()));
 }
 
-/// Starts its own executable as the process that is interrupted. runc replaces runcrust there.
+/// The test starts its own executable as the process that is interrupted. In that process runc replaces runcrust.
 #[test]
 fn an_interrupted_process_cleans_up() {
     if let Some(report) = std::env::var_os("INTERRUPTED_REPORT") {

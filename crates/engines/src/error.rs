@@ -37,7 +37,7 @@ pub enum HandlerError {
     /// containerd's configuration has a version that this program doesn't know: the file, its version.
     #[error("{file}: version {1} is not supported, only 2, 3 and 4 are; hint: use a newer runcrust, or add the handler by hand", file = .0.display())]
     UnknownVersion(PathBuf, i64),
-    /// The node has neither the engine's file nor its unit: the file, the unit.
+    /// The node has neither the engine's file nor its unit. Contains the file and the unit.
     #[error("there is neither {file} nor {1} on the node; hint: if the engine is installed, name its file with --config and its service with --unit", file = .0.display())]
     NoEngine(PathBuf, String),
     /// A runtime with the handler's name isn't runcrust: the file, the name, how it differs.

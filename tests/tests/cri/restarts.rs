@@ -55,7 +55,7 @@ on_each_delegate! {
         let containerd = containerd(&node);
         let cri = containerd.cri();
         let stat = "stat -c %g:%a /data/file";
-        // For each policy: what the first container of the first and of the second pod see.
+        // For each policy: what the first pod's first container sees, and what the second pod's first container sees.
         let cases = [("Always", "2000:664", "2000:660"), ("OnRootMismatch", "7:600", "7:600")];
         for (attempt, (policy, first, second)) in (0..).zip(cases) {
             let options = ["--fs-group", "2000", "--fs-group-change-policy", policy];

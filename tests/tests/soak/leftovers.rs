@@ -10,8 +10,8 @@ use runcrust_tests::{Handler, holds_within, host, process, process_name, wait_un
 
 use crate::node::SoakNode;
 
-/// Allowed growth of the daemon in KiB. Its allocator keeps less after the first batch. A leak of a hundred bytes for
-/// each call exceeds it in `make soak`.
+/// Allowed growth of the daemon in KiB. After the first batch the daemon's allocator keeps less memory than this. In
+/// `make soak` a leak of a hundred bytes for each call exceeds the limit.
 const GROWTH: u64 = 4 << 10;
 
 /// The resources of the daemon.

@@ -128,7 +128,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
         container
     }
 
-    /// Kills the creating program, if that is this pod's kill. Reports whether the container was created anyway,
+    /// Kills a program of the create, if `self.kill` names one. Returns whether the container was created anyway,
     /// because the kill came too late or did not happen.
     fn create_with_kill(&mut self, container: &Container) -> bool {
         let random = &mut self.lane.random;

@@ -280,7 +280,8 @@ on_each_delegate! {
     }
 }
 
-/// Tested only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
+/// Tested only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest
+/// lacks.
 #[test]
 #[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
 fn successful_checkpoint_and_restore_are_the_delegates() {

@@ -25,7 +25,7 @@ pub(crate) struct TracedCalls {
     calls: Vec<String>,
     /// When each call was made, in seconds. Empty if the times were not traced.
     times: Vec<f64>,
-    /// The exec that ended the program, or that started it if it did not exec another one.
+    /// The exec with which the program ended. If the program did not exec another one, the exec that started it.
     pub(crate) exec: String,
 }
 
