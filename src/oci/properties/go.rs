@@ -116,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// runc 1.1.5, built with Go 1.19, was observed to do the same.
+    /// runc 1.1.5, built with Go 1.19, was observed to merge these values in the same way.
     #[test]
     fn values_of_duplicate_keys_are_merged() {
         for (text, expected) in [

@@ -1,8 +1,8 @@
 //! The driver is killed right after each step of a call, and started again, and the orchestrator repeats the call. No
 //! image may get two devices, no data may be lost, and nothing may be left behind.
 //!
-//! All steps take long, so they are only tested with `RUNCRUST_TORTURE`. Without it a sample is tested, which changes
-//! every day.
+//! Testing all steps takes long, so they are only tested with `RUNCRUST_TORTURE`. Without this variable a sample is
+//! tested, which changes every day.
 
 mod cases;
 mod load;
@@ -25,7 +25,7 @@ use crate::scene::{Scene, read, write};
 /// The longest time that an orchestrator retries. A mkfs of the killed driver has to end first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The size of a sample of the driver's own steps, and of one of the steps of programs that it runs.
+/// The number of steps in each of the two samples: of the driver's own steps, and of the steps of programs that it runs.
 const SAMPLE: usize = 4;
 
 /// The volume that the killed call is about.

@@ -1,5 +1,5 @@
-//! Containers without a volume, run by runcrust and by the delegate alone. The output of docker and of the containers is
-//! the same.
+//! Containers without a volume, run by runcrust and by the delegate alone. The output of docker and of the containers
+//! is the same.
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};

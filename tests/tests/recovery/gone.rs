@@ -1,5 +1,5 @@
-//! KEP-2857's story 5: a driver that no longer defers removes the target directory and never unstages. Only then `gc`
-//! removes the entry.
+//! KEP-2857's story 5: a driver that no longer defers removes the target directory and never unstages. `gc` removes
+//! the entry in this case only.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
@@ -145,7 +145,7 @@ fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
     assert_collected(&node, &[]);
     fs::remove_dir(&target).unwrap();
     assert_collected(&node, &[]);
-    // The target directory is seen at the first use, if not at the stage.
+    // A target directory that did not exist at the stage is recorded at the first use.
     fs::create_dir(&target).unwrap();
     next_works(&node, POD, &target);
     assert_collected(&node, &["bundle"]);

@@ -14,7 +14,7 @@ use crate::scene::{Scene, read, write};
 
 const VOLUMES: usize = 6;
 
-/// Returns how often the driver is killed: `RUNCRUST_TORTURE`, or 20 times.
+/// Returns the number of times that the driver is killed: the value of `RUNCRUST_TORTURE`, or 20.
 fn kills() -> usize {
     std::env::var("RUNCRUST_TORTURE").map_or(20, |times| {
         times.parse().expect("RUNCRUST_TORTURE is a number")

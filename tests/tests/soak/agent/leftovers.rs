@@ -11,7 +11,8 @@ use super::node::{AgentNode, TIMEOUT};
 use crate::leftovers::{collect_paths_below, field, leftovers_of, loop_device_files};
 
 /// Allowed growth of the driver in KiB. The driver's allocator keeps less memory than this: some hundred KiB for each
-/// thread that worked at the same time as others. A leak that stays below this limit with a hundred pods is found with `make soak PODS=1000`.
+/// thread that worked at the same time as others. A leak that stays below this limit with a hundred pods is found with
+/// `make soak PODS=1000`.
 const GROWTH: u64 = 12 << 10;
 
 /// The processes that have to run, once each.
