@@ -100,7 +100,7 @@ impl PlanInputs<'_> {
 pub(crate) struct Notice {
     pub(crate) regarding: Regarding,
     pub(crate) kind: EventType,
-    /// The event's reason. It is that of Kubernetes' controllers if they emit the same event.
+    /// The event's reason. If Kubernetes' controllers emit the same event, it has the same reason.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
