@@ -25,7 +25,8 @@ use crate::scene::{Scene, read, write};
 /// The longest time that an orchestrator retries. A mkfs of the killed driver has to end first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of steps in each of the two samples: of the driver's own steps, and of the steps of programs that it runs.
+/// The number of steps in each of the two samples: of the driver's own steps, and of the steps of programs that it
+/// runs.
 const SAMPLE: usize = 4;
 
 /// The volume that the killed call is about.
