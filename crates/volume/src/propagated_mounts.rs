@@ -178,7 +178,8 @@ fn mounts_of<'m>(
     mounts.partition(|mount| mount.mount_point.starts_with(attach_directory))
 }
 
-/// Returns the slaves of the mounts in the attach directory that are outside of it.
+/// Returns the slaves of the mounts in the attach directory, except for slaves that are in the attach directory
+/// themselves.
 fn copies(table: &MountInfo, attach_directory: &Path) -> Result<Vec<Mount>, MountInfoError> {
     let inside = table.select(|line| line.is_within(attach_directory))?;
     let on_directory = inside

@@ -205,8 +205,8 @@ pub struct Format {
     pub check_by_backup: Option<BackupSuperblockCheck>,
 }
 
-/// Returns the program and its arguments, without the device, that check a file system by means of a backup of its
-/// superblock. `block` is the size of a block in bytes.
+/// Returns the program that checks a file system by means of a backup of its superblock, and the program's arguments
+/// without the device. `block` is the size of a block in bytes.
 pub type BackupSuperblockCheck = fn(block: u64) -> (&'static str, Vec<String>);
 
 impl FileSystemType {
