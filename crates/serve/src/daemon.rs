@@ -15,7 +15,7 @@ pub struct Daemon {
     pub streaming_methods: &'static [&'static str],
     /// The .proto files as a serialised `google.protobuf.FileDescriptorSet`, for reflection.
     pub descriptors: &'static [u8],
-    /// The hint if too many calls are in progress: "retry later, or raise `max_calls`".
+    /// The hint if too many calls are in progress, such as "retry later, or raise `max_calls`".
     pub busy_hint: &'static str,
     /// The sockets that systemd can pass to the daemon.
     pub sockets: KnownSockets,
@@ -27,9 +27,10 @@ pub struct KnownSockets {
     /// The names of the sockets: `FileDescriptorName=` in the socket unit, by default the unit's name, which can end
     /// with `.socket`.
     pub names: &'static [&'static str],
-    /// The setting that has the paths of the sockets: "`listen` of the configuration".
+    /// The setting that has the paths of the sockets, such as "`listen` of the configuration".
     pub setting: &'static str,
-    /// The reason why a socket with one of the names can be left unserved: "there are two of them".
+    /// The phrase that says in an error why a socket with one of the names isn't served, such as "there are two of
+    /// them".
     pub unserved_reason: &'static str,
 }
 
