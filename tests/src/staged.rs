@@ -58,7 +58,7 @@ impl StagedPair {
         bind
     }
 
-    /// Returns a plain bundle with `source` at `/data`, which is not written yet.
+    /// Returns a plain bundle with `source` at `/data`. The bundle is not written yet.
     pub fn bundle(&self, source: &Path, options: &[&str]) -> Bundle {
         Bundle::plain(self.node.dir()).bind(source, "/data", options)
     }

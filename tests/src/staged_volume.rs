@@ -10,8 +10,8 @@ pub const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// A node with the volume `pv-1`, staged for [`POD`].
 ///
-/// It dereferences to its node. Where a method of [`Node`] takes the pod's uid or the target path, the method of the
-/// same name here fills it in. For another pod or volume call the method of [`Self::node`].
+/// A `StagedVolume` dereferences to its node. If a method of [`Node`] takes the pod's uid or the target path, the method
+/// of the same name here fills it in. For another pod or volume call the method of [`Self::node`].
 ///
 /// The fields are dropped in their order: the device before the directory with its image. Declare a container after the
 /// volume, so that it ends first.
@@ -80,13 +80,13 @@ impl StagedVolume {
         self.node.app(sandbox, &self.target, "/data")
     }
 
-    /// Returns the bundle of an app with the volume at `/data`, which is not written yet.
+    /// Returns the bundle of an app container with the volume at `/data`. The bundle is not written yet.
     pub fn app_bundle(&self, sandbox: &Container) -> Bundle {
         let bundle = self.node.app_bundle(sandbox);
         bundle.bind(&self.target, "/data", &[])
     }
 
-    /// Returns the bundle of a container without a pod, with the volume at `/data`, which is not written yet.
+    /// Returns the bundle of a container without a pod, with the volume at `/data`. The bundle is not written yet.
     pub fn plain_bundle(&self) -> Bundle {
         Bundle::plain(self.node.dir()).bind(&self.target, "/data", &[])
     }

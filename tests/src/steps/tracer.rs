@@ -18,7 +18,7 @@ use crate::process;
 use crate::system_calls;
 use crate::wait::scaled_timeout;
 
-/// Longer than a traced command takes on a loaded machine.
+/// The longest time that a traced command may take. Even on a loaded machine it takes less.
 const TRACE_TIMEOUT: Duration = Duration::from_secs(60);
 
 const FORKS: [i32; 3] = [
@@ -83,8 +83,8 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
     }
 
-    /// Makes a tracer for a create that does not follow the container's processes. `runc init` of runc 1.3 sends itself
-    /// the real-time signal of glibc's `setxid`, which nix can't pass on.
+    /// Makes a tracer for a create. It does not follow the container's processes, because `runc init` of runc 1.3 sends
+    /// itself the real-time signal of glibc's `setxid`, which nix can't pass on.
     pub(super) fn without_init(wanted: F) -> Self {
         Self {
             releases_init: true,
@@ -92,8 +92,8 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
     }
 
-    /// Makes a tracer for a server. After a step of the server only the server is killed; after a step of a program
-    /// that it runs, both are.
+    /// Makes a tracer for a server. After a step of the server only the server is killed. After a step of a program
+    /// that the server runs, the program and the server are killed.
     pub(super) fn of_server(wanted: F) -> Self {
         Self {
             is_server: true,
@@ -200,7 +200,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
         }
     }
 
-    /// Records an exec as a step of the previous program if that is traced, or else of the new one.
+    /// Records an exec as a step of the previous program if that program is traced, or else of the new program.
     fn handle_exec(&mut self, pid: Pid) {
         if self.releases_init && is_init(pid) {
             self.tracees.remove(&pid);

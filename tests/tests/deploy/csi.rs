@@ -63,7 +63,7 @@ fn endpoint(set: &DaemonSet) -> PathBuf {
     endpoint.strip_prefix("unix://").unwrap().into()
 }
 
-/// Returns the path on the node that a container's mount is of.
+/// Returns the path on the node that a container's mount shows.
 fn host_path(spec: &PodSpec, mount: &VolumeMount) -> Option<PathBuf> {
     let mut volumes = spec.volumes.iter().flatten();
     let volume = volumes.find(|volume| volume.name == mount.name).unwrap();

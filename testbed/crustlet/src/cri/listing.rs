@@ -154,7 +154,7 @@ impl Cri {
         Ok(address)
     }
 
-    /// Removes sandboxes and containers from the cache that aren't listed any more.
+    /// Removes from the cache the sandboxes and containers that aren't listed any more.
     fn retain_cached(&self, sandboxes: &[PodSandbox], containers: &[Container]) {
         let sandboxes: HashSet<&str> = sandboxes
             .iter()
