@@ -3,7 +3,7 @@
 //!
 //! It isn't enough that the directory doesn't exist: a driver may stage before it creates the directory, an
 //! administrator may stage a volume long before its pod exists, and kubelet's file system may not be mounted. A part of
-//! the path must be missing that existed when the volume was staged or used.
+//! the path that existed when the volume was staged or used must be missing.
 
 use std::fs::{self, FileType};
 use std::io::ErrorKind;
