@@ -10,8 +10,8 @@ pub const POD: &str = "11111111-2222-3333-4444-555555555555";
 
 /// A node with the volume `pv-1`, staged for [`POD`].
 ///
-/// A `StagedVolume` dereferences to its node. If a method of [`Node`] takes the pod's uid or the target path, the method
-/// of the same name here fills it in. For another pod or volume call the method of [`Self::node`].
+/// A `StagedVolume` dereferences to its node. If a method of [`Node`] takes the pod's uid or the target path, the
+/// method of the same name here fills it in. For another pod or volume call the method of [`Self::node`].
 ///
 /// The fields are dropped in their order: the device before the directory with its image. Declare a container after the
 /// volume, so that it ends first.

@@ -76,11 +76,11 @@ pub(crate) struct Publication {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mounter {
-    /// The driver mounts it on the host.
+    /// The driver mounts the volume on the host.
     Driver,
-    /// The container runtime mounts it, because the driver has staged it there (KEP-2857).
+    /// The container runtime mounts the volume, from the metadata that the driver has staged (KEP-2857).
     Runtime,
-    /// The container runtime mounts it, and learns from kubelet what to mount (KEP-2857's earlier draft).
+    /// The container runtime mounts the volume, and learns from kubelet what to mount (KEP-2857's earlier draft).
     Kubelet,
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Pods {
     completions: mpsc::UnboundedSender<Completion>,
     /// The pods by their UIDs.
     all: BTreeMap<String, KnownPod>,
-    /// The pods' manifests by their UIDs, also of pods whose manifest is gone.
+    /// The pods' manifests by their UIDs. A pod whose manifest was removed has its last one here.
     specs: BTreeMap<String, Arc<Pod>>,
     /// The pods that wait because another pod has the same UID. An event was emitted for each.
     waiting_for_uid: BTreeSet<Name>,
@@ -78,7 +78,7 @@ impl Pods {
         }
     }
 
-    /// Returns the pods' manifests by their UIDs, also of pods whose manifest is gone.
+    /// Returns the pods' manifests by their UIDs. A pod whose manifest was removed has its last one here.
     pub(crate) const fn specs(&self) -> &BTreeMap<String, Arc<Pod>> {
         &self.specs
     }
@@ -202,7 +202,7 @@ impl Pods {
             .collect()
     }
 
-    /// Applies the result of a relist, except to pods for which a step was started or has ended since it began.
+    /// Applies the result of a relist, except to pods for which a step was started or has ended since the relist began.
     pub(crate) fn apply_relist(
         &mut self,
         mut listed: BTreeMap<String, ObservedPod>,
@@ -287,8 +287,8 @@ impl Pods {
 
     /// Starts all steps that can be started now.
     ///
-    /// Returns the manifest that was removed, if any, after which the manifests have to be read again, and how long to
-    /// wait before the next attempt.
+    /// Returns the manifest that was removed, if any, and how long to wait before the next attempt. After a removal the
+    /// manifests have to be read again.
     pub(crate) fn reconcile(
         &mut self,
         loaded: &LoadedManifests,
@@ -390,7 +390,7 @@ impl Pods {
     }
 
     /// Returns the runtime handler that mounts a pod's volume (KEP-2857's earlier draft). `None` if another program
-    /// mounts it, or the pod has no ready sandbox.
+    /// mounts the volume, or the pod has no ready sandbox.
     pub(crate) fn mounting_runtime(
         &self,
         uid: &str,
