@@ -9,7 +9,7 @@ use rustix::io::Errno;
 pub struct Signature {
     /// The type that such a file system is mounted as.
     pub fstype: &'static str,
-    /// The file system's UUID. A clone or a restored snapshot has the same.
+    /// The file system's UUID. A clone or a restored snapshot has the same UUID.
     pub uuid: Uuid,
     /// The size of the file system in bytes, including the space for its own metadata.
     pub size: u64,
@@ -20,13 +20,13 @@ pub struct Signature {
     /// The size in bytes of the smallest unit that the file system reads. A device with larger logical blocks can't
     /// hold it.
     pub sector: u64,
-    /// Whether every mount of it is read-only.
+    /// Whether every mount of the file system is read-only.
     pub is_read_only: bool,
-    /// The state in which the kernel refuses some mounts of it, if it is in one.
+    /// The state in which the kernel refuses some mounts of the file system; `None` if it is in no such state.
     pub restriction: Option<&'static Restriction>,
 }
 
-/// A state of a file system in which the kernel refuses some mounts of it.
+/// A state of a file system in which the kernel refuses some of its mounts.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Restriction {
     /// The error with which such a mount fails.

@@ -11,10 +11,10 @@ use crust_state::lock::LockError;
 use crust_state::state_directory::StateError;
 use crust_state::trust::TrustError;
 
-/// The reason why a handler isn't installed or removed. A path comes first, if there is one.
+/// The reason why a handler isn't installed or removed. If a variant contains a path, the path is its first field.
 #[derive(Debug, thiserror::Error)]
 pub enum HandlerError {
-    /// A file has a syntax error: the file, the line (from 1), the parser's message.
+    /// A file has a syntax error. Contains the file, the line (from 1) and the parser's message.
     #[error("{file}:{1}: {2}; hint: correct it, or name another file with --config; unless it is a template, the daemon can't read it either", file = .0.display())]
     Syntax(PathBuf, usize, String),
     /// A file isn't UTF-8.
@@ -23,7 +23,7 @@ pub enum HandlerError {
     /// A path leads to a directory, or to something else that isn't a file.
     #[error("{file} isn't a file, so the daemon can't read it either; hint: name a file, or move it to where no pattern in `imports` matches it", file = .0.display())]
     NotAFile(PathBuf),
-    /// A key's value has the wrong type: the file, the key with dots, the right type.
+    /// A key's value has the wrong type. Contains the file, the key with dots and the right type.
     #[error("{file}: {key} isn't {2}; hint: correct it; the daemon can't read it either", file = .0.display(), key = key_or_file(.1))]
     Type(PathBuf, String, &'static str),
     /// containerd's configuration has version 1, in which plugins have other names.
@@ -34,13 +34,13 @@ pub enum HandlerError {
          plugins, \"io.containerd.grpc.v1.cri\" for \"cri\"", file = .0.display()
     )]
     Version1(PathBuf),
-    /// containerd's configuration has a version that this program doesn't know: the file, its version.
+    /// containerd's configuration has a version that this program doesn't know. Contains the file and its version.
     #[error("{file}: version {1} is not supported, only 2, 3 and 4 are; hint: use a newer runcrust, or add the handler by hand", file = .0.display())]
     UnknownVersion(PathBuf, i64),
     /// The node has neither the engine's file nor its unit. Contains the file and the unit.
     #[error("there is neither {file} nor {1} on the node; hint: if the engine is installed, name its file with --config and its service with --unit", file = .0.display())]
     NoEngine(PathBuf, String),
-    /// A runtime with the handler's name isn't runcrust: the file, the name, how it differs.
+    /// A runtime with the handler's name isn't runcrust. Contains the file, the name and the difference.
     #[error("{file}: handler {1} exists and isn't runcrust's: {2}; hint: choose another name with --handler", file = .0.display())]
     Foreign(PathBuf, String, String),
     /// The name can't be used in a `RuntimeClass`.
@@ -66,11 +66,11 @@ pub enum HandlerError {
     /// Users other than root can change a file that a daemon reads or runs as root.
     #[error("{}{}", path_prefix(.0, .1), .1)]
     Untrusted(PathBuf, TrustError),
-    /// The handler is the default runtime: the file, the handler, the key. Without it, containers that name no handler
-    /// would not start, and neither would containerd's CRI plugin.
+    /// The handler is the default runtime. Without the handler, containers that name none would not start, and neither
+    /// would containerd's CRI plugin. Contains the file, the handler and the key.
     #[error("{file}: handler {1} is the default runtime; hint: change `{2}` first", file = .0.display())]
     Default(PathBuf, String, String),
-    /// `imports` leads to too many files: the first file, the limit.
+    /// `imports` leads to too many files. Contains the first file and the limit.
     #[error("{file}: `imports` leads to more than {1} files; hint: check whether they import each other", file = .0.display())]
     Imports(PathBuf, usize),
     /// Another installation holds the node's lock for longer than the timeout.
@@ -79,7 +79,7 @@ pub enum HandlerError {
     /// A file can't be read or replaced.
     #[error(transparent)]
     File(#[from] ForeignFileError),
-    /// A system call failed: the path, the call's name, the error.
+    /// A system call failed. Contains the path, the call's name and the error.
     #[error("{1} {file}: {2}", file = .0.display())]
     Call(PathBuf, &'static str, #[source] io::Error),
     /// Live containers need the handler.
@@ -88,7 +88,7 @@ pub enum HandlerError {
     /// The records of volumes can't be read.
     #[error("it is unknown whether volumes are in use: {0}")]
     Records(String),
-    /// systemctl failed: its arguments, its error, the unit.
+    /// systemctl failed. Contains its arguments, its error and the unit.
     #[error("systemctl {0}: {1}; hint: restart {2} by hand")]
     Service(String, String, String),
 }

@@ -61,7 +61,7 @@ pub struct BlockDevice {
     pub owners: Vec<(DeviceNumber, TargetPath)>,
 }
 
-/// Inspects a volume. Reads the device, so that this can block on a device that hangs.
+/// Inspects a volume. Reads the device, so this can block on a device that hangs.
 #[must_use]
 pub fn inspect(context: &Context<'_>, overview: VolumeOverview) -> Inspection {
     let found = &overview.found;

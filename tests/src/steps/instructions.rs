@@ -1,5 +1,5 @@
-//! Counts the instructions of a program until it execs another program. Instructions that the kernel executes for it
-//! are not counted.
+//! Counts the instructions of a program until it execs another program. Instructions that the kernel executes for the
+//! program are not counted.
 
 use std::process::{Child, Command};
 
@@ -30,10 +30,10 @@ pub fn count_instructions(
     counted.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Binds this thread and its children to one processor, and lowers their priority. Each step switches from one to the
-/// other; on two processors, which sleep in the meantime, this takes four times as long. The priority is lower because
-/// the kernel's workers on that processor would otherwise wait until the end, and with them other tests that detach
-/// loop devices.
+/// Binds this thread and its children to one processor, and lowers their priority. Each step switches
+/// between the thread and its child. On two processors, each of which sleeps while the other one works, this takes four
+/// times as long. With the usual priority, the kernel's workers on that processor would wait until the end, and so would
+/// other tests that detach loop devices.
 fn on_one_processor() {
     let all = sched_getaffinity(None).expect("sched_getaffinity");
     let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));

@@ -30,7 +30,7 @@ impl KnownCapabilities {
         &self.known
     }
 
-    /// Makes all drivers due, after some registered or disconnected.
+    /// Makes a request to every driver due, after drivers registered or disconnected.
     pub(super) fn drivers_changed(&mut self) {
         self.last_asked.clear();
     }
@@ -42,7 +42,7 @@ impl KnownCapabilities {
     }
 
     /// Returns the drivers to ask now, and notes that they are being asked. `names` are the drivers that may have a
-    /// volume; the capabilities of others are dropped. If `is_idle`, no claim waits for a capability, and answers
+    /// volume; the capabilities of other drivers are dropped. If `is_idle`, no claim waits for a capability, and answers
     /// aren't renewed.
     pub(super) fn take_due(
         &mut self,
