@@ -210,7 +210,7 @@ impl Explanation {
         Ok(())
     }
 
-    /// Returns the config as its caller wrote it if an earlier create rewrote it; else `None`.
+    /// Returns the config as it was before an earlier create rewrote it; `None` if no create has rewritten it.
     fn config_before_rewrite(
         &mut self,
         call: &CreateCall<'_>,
