@@ -214,7 +214,7 @@ impl Crustlet {
     pub fn client(&self, arguments: &[&str]) -> Command {
         let (verb, rest) = arguments.split_first().expect("a command");
         let mut command = Command::new(binary("crustlet"));
-        // Before the arguments, because a `--` may be among them.
+        // `--socket` comes before the arguments, because a `--` may be among them.
         command.arg(verb).arg("--socket").arg(&self.socket);
         command.args(rest);
         command

@@ -6,7 +6,7 @@ use nix::libc::{self, c_long};
 /// The kind of thing that a system call changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CallKind {
-    /// Opens a file; with some flags it creates, truncates or claims it.
+    /// Opens a file. With some flags the call creates, truncates or claims the file.
     Open,
     /// Creates, changes or removes something that other processes see: a file, a mount, a process or a lock.
     Object,

@@ -40,7 +40,7 @@ impl Volume {
             .bind(&self.target, "/data", &[])
             .bind(self.node.dir().subdir("host"), "/data/host", &[])
             .bind(self.target.join("sub/path"), "/sub", &["rbind", "ro"]);
-        // Own namespaces, so that the config can be used with another sandbox too.
+        // The app gets namespaces of its own, so that its config can be used with another sandbox too.
         for kind in ["ipc", "uts", "network"] {
             bundle = bundle.namespace(kind, None);
         }

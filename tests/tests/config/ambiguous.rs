@@ -159,7 +159,7 @@ on_each_delegate! {
         }
     }
 
-    /// Go accepts it, and each parser reads it differently.
+    /// Go accepts such a config, and each parser reads it differently.
     fn a_config_that_is_not_utf8_is_refused_with_a_volume(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for source in [json!(scene.target), json!(scene.host)] {

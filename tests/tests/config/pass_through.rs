@@ -95,7 +95,7 @@ on_each_delegate! {
         }
     }
 
-    /// crun accepts several of them.
+    /// crun accepts several of these values.
     fn values_of_other_types_are_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);
@@ -126,7 +126,7 @@ on_each_delegate! {
         }
     }
 
-    /// Up to the depth that the delegate accepts; Go's is 10,000.
+    /// A config is passed through up to the depth that the delegate accepts. Go accepts 10,000 levels.
     fn deep_nesting_is_passed_through(delegate: Delegate) {
         let node = node(delegate);
         let mounts = mounts(&node);

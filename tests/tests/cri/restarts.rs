@@ -89,7 +89,7 @@ on_each_delegate! {
         let (cri, pod) = (scene.cri(), scene.pod());
         let one = pod.app("one", target);
         let stopped = pod.app("stopped", target);
-        // containerd's only knowledge of these is what it has on disk.
+        // After the restart, containerd knows only from its disk about the containers `stopped` and `waiting`.
         let waiting = pod.create(&pod.with("waiting", target));
         let _ = cri.sh(&one, "echo hello > /data/file");
         cri.stop(&stopped).unwrap();

@@ -19,7 +19,7 @@ use runcrust_tests::{Delegate, Run, holds_within};
 
 use crate::scene::Scene;
 
-/// Longer than any of these commands takes.
+/// The timeout of a command. It is longer than any of these commands takes.
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(40);
 
 fn scene() -> Scene {

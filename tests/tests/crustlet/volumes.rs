@@ -129,7 +129,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    /// Between two runs of the container. Each run binds what exists by then.
+    /// The type of the subPath changes between two runs of the container. Each run binds the file or directory that
+    /// exists at its start.
     fn a_sub_path_may_change_its_type_between_runs(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let script = "case $(cat /all/run 2>/dev/null || echo 0) in \

@@ -66,7 +66,7 @@ fn an_image_without_a_record_is_not_removed() {
 #[test]
 fn a_data_directory_below_a_mount_is_not_used() {
     let node = Node::root_only(Delegate::Runc, "");
-    // Below a directory of the test, whose mounts are removed with it.
+    // The data directory is below a directory of the test. Mounts below that directory are removed with it.
     let data = node.dir().subdir("data");
     let data = data.join("csi");
     let csi = Csi::with(&node, &["--data-dir", data.to_str().unwrap()]);

@@ -127,7 +127,8 @@ on_each_delegate! {
         scene.end(&[]);
     }
 
-    /// For both the daemon does not call the runtime, or only afterwards.
+    /// Tests `docker cp` and the copy of an image's files into a new volume. For neither of them does the daemon call
+    /// the runtime first.
     #[ignore = "needs docker; runs in another Debian: make engines"]
     fn files_that_docker_copies_land_in_the_hosts_directory(delegate: Delegate) {
         let scene = Scene::new(delegate);

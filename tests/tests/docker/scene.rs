@@ -7,7 +7,7 @@ use runcrust_tests::refusal::unexpected_entries;
 use runcrust_tests::{Delegate, Docker, LoopDevice, Node, POD};
 use serde_json::{Value, json};
 
-/// Dropped in this order.
+/// The fields are dropped in this order.
 pub(crate) struct Scene {
     pub(crate) docker: Docker,
     pub(crate) target: PathBuf,

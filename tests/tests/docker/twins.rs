@@ -5,8 +5,8 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{DOCKER_IMAGE, Docker, Engine as _, Node, Run, on_each_delegate, wait_until};
 use serde_json::json;
 
-/// Prints what a container can see of its creation. Numbers of mounts and file systems are left out, and loop devices,
-/// which other tests attach and detach.
+/// Prints what a container can see of its creation. Leaves out the numbers of mounts and file systems. Also leaves out
+/// loop devices, because other tests attach and detach them.
 const SCRIPT: &str = "id; env; pwd; hostname; ulimit -a; cat /proc/self/cgroup /proc/self/oom_score_adj;
     grep -E 'Cap|NoNew|Seccomp|Groups|Umask' /proc/self/status;
     stat -c '%n %F %a %t:%T' /dev/* | grep -v /dev/loop;

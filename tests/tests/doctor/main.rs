@@ -15,7 +15,7 @@ use serde_json::json;
 use scene::{CHECKS, doctor, well_configured};
 
 on_each_delegate! {
-    /// Except for the machine's own properties: it has no handler, and may lack capabilities.
+    /// Checks of the machine's own properties are excepted: the machine has no handler, and may lack capabilities.
     fn a_correct_node_passes_every_check(delegate: Delegate) {
         let node = well_configured(delegate);
         let report = doctor(&node);

@@ -122,7 +122,7 @@ on_each_file_system! {
         fsck(fstype, device.path());
     }
 
-    /// For btrfs the kernel would accept both, with the options of the first.
+    /// For btrfs the kernel would accept both mounts, with the options of the first mount.
     fn mounting_read_only_and_read_write_is_refused(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
         for (first, second) in [(&[][..], &["--option", "ro"][..]), (&["--option", "ro"], &[])] {

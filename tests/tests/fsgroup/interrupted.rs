@@ -38,7 +38,7 @@ impl Scene {
     }
 }
 
-/// Kills a create in the middle of the walk, which this program makes.
+/// Runs a create, and kills `program` in the middle of the walk that it makes.
 fn kill_create(container: &Container, program: &str) {
     let wanted = CALLS.map(|call| Step::new(program, call, CHANGED));
     let create = container.create_command();

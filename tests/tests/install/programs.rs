@@ -176,7 +176,7 @@ fn a_program_writable_by_others_is_refused() {
     assert_eq!(fs::read_dir(scene.at("tmp")).unwrap().count(), 0);
 }
 
-/// Every create with the handler would fail without them.
+/// Without the hook or the delegate, every create with the handler would fail.
 #[test]
 fn a_missing_hook_or_delegate_is_refused() {
     let scene = Scene::new();

@@ -35,7 +35,7 @@ pub(crate) fn numbered(
 ) -> RuntimeStageVolumeRequest {
     let option = format!("commit={number}");
     RuntimeStageVolumeRequest {
-        // Different lengths, so that a partly overwritten file is noticed as well.
+        // The requests have different lengths, so that a partly overwritten file is noticed as well.
         mount_flags: vec![option; 1 + number % 50],
         volume_supplemental_group: (number + 1).to_string(),
         readonly: number.is_multiple_of(2),

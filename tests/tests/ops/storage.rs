@@ -378,7 +378,7 @@ const INVALID: [(Change, &str, &str); 17] = [
         "RUNTIME",
         "volume pv-1: fsconfig(",
     ),
-    // Longer than one argument of a program, or than an entry, can be.
+    // The value is longer than an argument of a program or an entry can be.
     (
         |it| it.mount_options = vec!["commit=5".into(); 9_000],
         "INVALID_FIELD",
