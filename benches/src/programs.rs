@@ -55,7 +55,7 @@ impl Program {
         let program = dir.join(self.name);
         std::fs::write(&source, self.text).expect("a program's text");
         // musl, as runcrust uses it. A static glibc executes CPUID at each start, and in a virtual machine each of
-        // these traps to the hypervisor, so that such a pass-through would be slower than runcrust.
+        // these traps to the hypervisor, so such a pass-through would be slower than runcrust.
         let mut gcc = Command::new("musl-gcc");
         gcc.args(["-static", "-O2", "-Wall", "-Werror", "-o"])
             .arg(&program);

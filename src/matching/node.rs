@@ -121,10 +121,11 @@ pub(crate) enum StagedListError {
 /// The node's target paths that don't have the form of a CSI volume's path. Some may no longer be staged.
 #[derive(Debug)]
 pub(crate) struct NonCsiTargets {
-    /// The paths, sorted; `None` if the node has no index, so that any path may be a target path.
+    /// The paths, sorted; `None` if the node has no index, in which case any path may be a target path.
     paths: Option<Vec<TargetPath>>,
     directories: OnceCell<Directories>,
-    /// Locations that no volume's directory holds, so that thousands of binds of one directory are matched once.
+    /// Locations that no volume's directory holds. They are kept so that thousands of binds of one directory are
+    /// matched once.
     unrelated: RefCell<BTreeSet<FsLocation>>,
 }
 

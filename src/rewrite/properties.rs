@@ -266,7 +266,7 @@ fn value_at<'v>(value: &'v mut Value, path: &str) -> &'v mut Value {
     })
 }
 
-/// Returns whether all changed arrays existed before, so that an undo restores every byte.
+/// Returns whether all changed arrays existed before. An undo then restores every byte.
 fn had_all_arrays(document: &Document<'_>, value: Option<&Value>, record: &BundleRecord) -> bool {
     let existed = |array: ArrayPath| {
         let has_some = document.array(array).is_ok_and(|all| !all.is_empty());

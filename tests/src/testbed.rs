@@ -26,7 +26,7 @@ pub struct Setup<'s> {
     pub agent: &'s [&'s str],
     /// The content of crustlet's admission policy.
     pub policy: Option<&'s str>,
-    /// Whether crustlet uses the driver's own socket instead of the [`CsiRelay`], so that it notices when the driver
+    /// Whether crustlet uses the driver's own socket instead of the [`CsiRelay`]. crustlet then notices when the driver
     /// restarts.
     pub is_direct: bool,
 }

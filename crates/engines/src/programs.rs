@@ -86,8 +86,8 @@ impl ProgramCopy {
     }
 }
 
-/// Fails if the hook or the delegate in the program's configuration isn't on the node, so that no container would
-/// start. `delegates` are the paths at which a delegate is looked for if none is configured. Programs in `copies` count
+/// Fails if the hook or the delegate in the program's configuration isn't on the node. No container would start in that
+/// case. `delegates` are the paths at which a delegate is looked for if none is configured. Programs in `copies` count
 /// as present.
 pub fn check_complete(
     node: &NodeRoot,

@@ -14,7 +14,7 @@ use crate::node_root::NodeRoot;
 pub struct Service<'a> {
     /// The name, such as `containerd.service`.
     pub unit: &'a str,
-    /// Whether the engine also reads its configuration on a reload, so that no restart is needed.
+    /// Whether the engine also reads its configuration on a reload. In that case no restart is needed.
     pub reloads: bool,
 }
 

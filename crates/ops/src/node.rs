@@ -316,7 +316,7 @@ fn open_directories(
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No code panics while the lock is held, so that it can't be poisoned.
+    // No code panics while the lock is held, so it can't be poisoned.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -135,7 +135,7 @@ impl StagedTotals {
     }
 
     fn state(&self) -> MutexGuard<'_, TotalsState> {
-        // No code panics while the lock is held, so that it can't be poisoned.
+        // No code panics while the lock is held, so it can't be poisoned.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

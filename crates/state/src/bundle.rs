@@ -123,7 +123,7 @@ pub enum ConfigAbsence {
     Removed,
     /// The config's file system isn't mounted, or not in this mount namespace.
     NotMounted,
-    /// The record is of an earlier boot, so that its file system can't be identified by the device number.
+    /// The record is of an earlier boot, so its file system can't be identified by the device number.
     OtherBoot,
 }
 

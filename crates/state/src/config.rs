@@ -294,8 +294,8 @@ pub struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if no file exists, so that
-    /// the defaults apply.
+    /// Reads the configuration file of a program that was called as `argv0`. Returns `None` if no file exists; the
+    /// defaults apply in that case.
     pub fn find(argv0: Option<&OsString>) -> Result<Option<Self>, ConfigError> {
         for path in Config::candidate_files(argv0) {
             if let Some(text) = read(&path)? {
@@ -467,7 +467,7 @@ mod tests {
         }
     }
 
-    /// Other users could have removed the file, so that the defaults would apply.
+    /// Other users could have removed the file. The defaults would then apply.
     #[test]
     fn a_missing_file_in_an_untrusted_directory_is_an_error() {
         let temporary = tempfile::tempdir().unwrap();
@@ -485,7 +485,7 @@ mod tests {
     fn a_pipe_or_a_file_that_is_too_large_is_refused() {
         let temporary = tempfile::tempdir().unwrap();
         let at = |name: &str| temporary.path().join(name);
-        // The pipe has no writer, so that a blocking open would hang.
+        // The pipe has no writer, so a blocking open would hang.
         rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
         let large = std::fs::File::create(at("large")).unwrap();
         large.set_len(file::MAX_BYTES + 1).unwrap();

@@ -160,8 +160,8 @@ impl LockName {
     }
 }
 
-/// Returns the size in bytes of a lock file. Returns `None` if the file was unlinked while this process waited for it,
-/// so that its lock protects nothing.
+/// Returns the size in bytes of a lock file. Returns `None` if the file was unlinked while this process waited for it.
+/// Its lock then protects nothing.
 fn length_unless_retired(file: &File, path: &Path) -> Result<Option<u64>, FileError> {
     let stat = fstat(file).map_err(|error| failed("fstat", path, error))?;
     Ok((stat.st_nlink != 0).then_some(stat.st_size.cast_unsigned()))

@@ -13,7 +13,7 @@ pub struct Claim<'a> {
     pub exclusive: bool,
     /// The options that the superblock has to have.
     pub superblock: &'a Superblock,
-    /// Whether the pod only reads the volume, so that it can also use an existing read-only superblock.
+    /// Whether the pod only reads the volume. It can then also use an existing read-only superblock.
     pub only_reads: bool,
     pub device: DeviceNumber,
 }

@@ -112,7 +112,7 @@ const OWNERS: &str = "owners";
 const BUNDLES: &str = "bundles";
 
 impl StateDirectory {
-    /// Opens the directory. Returns `None` if it doesn't exist, so that there are no records.
+    /// Opens the directory. Returns `None` if it doesn't exist, which means that there are no records.
     pub fn open(path: &Path) -> Result<Option<Self>, FileError> {
         let state = Self::open_lazily(path)?;
         Ok(state.root.get()?.is_some().then_some(state))
@@ -142,8 +142,7 @@ impl StateDirectory {
         self.root.is_current()
     }
 
-    /// Returns whether the directory was opened and is on a file system in memory, so that no operation waits for a
-    /// disk.
+    /// Returns whether the directory was opened and is on a file system in memory. Operations then wait for no disk.
     #[must_use]
     pub fn is_in_memory(&self) -> bool {
         self.root.is_in_memory()

@@ -54,7 +54,7 @@ impl FindError {
     }
 }
 
-/// Finds the volume that a query matches. Devices may be read, so that this can block on a device that hangs.
+/// Finds the volume that a query matches. Devices may be read, so this can block on a device that hangs.
 pub fn find_volume(
     context: &Context<'_>,
     query: &VolumeQuery,

@@ -72,7 +72,7 @@ pub(super) fn claim(
     })
 }
 
-/// Returns the result that a claim would have now. Nothing is locked or written, so that a later claim may have another
+/// Returns the result that a claim would have now. Nothing is locked or written, so a later claim may have another
 /// result.
 pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<Admission, Cause> {
     let Claimant { target, plan, .. } = claimant;

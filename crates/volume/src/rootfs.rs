@@ -26,7 +26,7 @@ use mount_table::MountTable;
 /// An error of mounting a volume in a container.
 #[derive(Debug, thiserror::Error)]
 pub enum RootfsError {
-    /// The delegate has called `pivot_root` already, so that mounts made now would come too late.
+    /// The delegate has called `pivot_root` already, so mounts made now would come too late.
     #[error(
         "{} isn't a mount in the container's namespace any more: this delegate runs createContainer \
          hooks after pivot_root; {BIND_MODE_HINT}", .0.display()

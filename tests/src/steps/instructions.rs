@@ -30,10 +30,10 @@ pub fn count_instructions(
     counted.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-/// Binds this thread and its children to one processor, and lowers their priority. Each step switches
-/// between the thread and its child. On two processors, each of which sleeps while the other one works, this takes four
-/// times as long. With the usual priority, the kernel's workers on that processor would wait until the end, and so would
-/// other tests that detach loop devices.
+/// Binds this thread and its children to one processor, and lowers their priority. Each step switches between the
+/// thread and its child. On two processors, each of which sleeps while the other one works, this takes four times as
+/// long. With the usual priority, the kernel's workers on that processor would wait until the end, and so would other
+/// tests that detach loop devices.
 fn on_one_processor() {
     let all = sched_getaffinity(None).expect("sched_getaffinity");
     let first = (0..CpuSet::MAX_CPU).find(|cpu| all.is_set(*cpu));

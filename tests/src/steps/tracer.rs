@@ -62,9 +62,9 @@ pub(super) struct Tracer<F> {
     early_children: Vec<Pid>,
     counts: HashMap<(String, &'static str), usize>,
     killed: bool,
-    /// Whether the container's first process is released when it starts, so that its steps are not seen.
+    /// Whether the container's first process is released when it starts. Its steps are then not seen.
     releases_init: bool,
-    /// Whether the command is a server, so that the programs that it runs are traced as well.
+    /// Whether the command is a server. The programs that it runs are then traced as well.
     is_server: bool,
     server: Option<Pid>,
 }

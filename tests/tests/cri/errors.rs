@@ -68,8 +68,8 @@ fn with_text<T>(file: &Path, change: impl FnOnce(&str) -> String, work: impl FnO
     result
 }
 
-/// Runs `check` with a running pod whose volume was staged after the sandbox's start, so that it is not mounted yet.
-/// Then asserts that a container works.
+/// Runs `check` with a running pod whose volume was staged after the sandbox's start, so it is not mounted yet. Then
+/// asserts that a container works.
 fn with_volume_staged_later(
     delegate: runcrust_tests::Delegate,
     device: impl FnOnce(&Node) -> LoopDevice,

@@ -24,7 +24,7 @@ pub(crate) struct Row {
     pub(crate) configuration: &'static str,
     /// The volume's file system.
     pub(crate) fstype: &'static str,
-    /// Whether kubelet's directory is a link, so that each volume has two entries.
+    /// Whether kubelet's directory is a link. Each volume then has two entries.
     pub(crate) linked: bool,
     /// Whether the pod has a second volume.
     pub(crate) two: bool,

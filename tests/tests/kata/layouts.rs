@@ -94,7 +94,7 @@ on_each_delegate! {
         let device = node.ext4();
         let volume = format!("pv-{}", "x".repeat(180));
         let target = node.stage(POD, &volume, &device, &[]);
-        // Kata's directory exists, so that it is searched.
+        // Kata's directory exists, so it is searched.
         let beside = KataEntry::add(&node.target("pod-b", "pv-1"), &info(&device));
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");

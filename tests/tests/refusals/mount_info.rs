@@ -79,7 +79,7 @@ fn assert_none(failures: &[String]) {
 on_each_delegate! {
     fn no_app_is_created_from_an_invalid_entry(delegate: Delegate) {
         let staged = Staged::new(Node::with(delegate, "sandbox = \"always\""));
-        // The volume is staged after the sandbox's start, so that it is not mounted.
+        // The volume is staged after the sandbox's start, so it is not mounted.
         let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
         let _ = staged.node.unstage(&staged.target).success();
         let sandbox = staged.node.sandbox("pod-a");

@@ -1,4 +1,4 @@
-//! A device that is detached between its stage and its mount, so that another disk gets its name and number. The other
+//! A device that is detached between its stage and its mount. Another disk then gets its name and number. The other
 //! disk has another volume's data.
 
 use std::fs;
@@ -131,7 +131,7 @@ on_each_delegate! {
     }
 
     fn another_disk_is_refused_in_a_running_sandbox(delegate: Delegate) {
-        // The volume is staged after the sandbox's start, so that it is not mounted.
+        // The volume is staged after the sandbox's start, so it is not mounted.
         let extra = "sandbox = \"always\"";
         let (replaced, sandbox) = retry_lost_race(|| {
             let node = Node::with(delegate, extra);

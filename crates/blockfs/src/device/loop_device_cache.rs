@@ -27,7 +27,7 @@ const RETRY_TIMEOUT: Duration = Duration::from_millis(100);
 const MAX_AGE: Duration = Duration::from_millis(100);
 
 /// A cache of the status of the node's loop devices. A node may have thousands of loop devices and a pod many volumes,
-/// so that probing all devices for each volume would take too long.
+/// so probing all devices for each volume would take too long.
 #[derive(Debug)]
 pub struct LoopDeviceCache {
     entries: RefCell<CacheEntries>,

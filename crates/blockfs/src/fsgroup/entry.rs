@@ -38,7 +38,7 @@ pub(super) struct EntryStat {
     pub(super) identity: InodeId,
     /// Id of the entry's mount.
     pub(super) mount: u64,
-    /// Whether the entry has several hard links, so that another worker may find it under another name.
+    /// Whether the entry has several hard links. Another worker may then find it under another name.
     pub(super) has_other_links: bool,
     /// Creation time in seconds and nanoseconds; `None` if the file system doesn't record it.
     pub(super) created: Option<(i64, u32)>,

@@ -80,7 +80,7 @@ fn a_stopped_walk_does_not_change_the_root_and_can_be_resumed() {
     }
 }
 
-/// Several threads walk. They all have ended when the walk returns, so that its counts are complete and nothing changes
+/// Several threads walk. They all have ended when the walk returns, so its counts are complete and nothing changes
 /// afterwards.
 #[test]
 fn a_stopped_large_walk_counts_all_threads() {

@@ -28,7 +28,7 @@ pub(super) enum OptionMeaning {
 }
 
 impl OptionMeaning {
-    /// Returns whether the option takes no value. For a superblock flag the kernel only checks the name, so that
+    /// Returns whether the option takes no value. For a superblock flag the kernel only checks the name, so
     /// `ro=anything` would mean `ro`.
     pub(super) fn is_generic(self) -> bool {
         matches!(

@@ -47,7 +47,7 @@ impl Directory {
         })
     }
 
-    /// Returns whether the directory is on a file system in memory, so that no write waits for a disk.
+    /// Returns whether the directory is on a file system in memory. Writes then wait for no disk.
     pub(crate) fn is_in_memory(&self) -> bool {
         *self
             .identity

@@ -32,7 +32,7 @@ pub struct TargetPresence {
 }
 
 impl TargetPresence {
-    /// Returns whether `earlier` is of another boot, so that its device number isn't valid any more.
+    /// Returns whether `earlier` is of another boot. Its device number then isn't valid any more.
     #[must_use]
     pub fn is_of_another_boot(&self, earlier: &Self) -> bool {
         earlier.boot_id.is_some() && earlier.boot_id != self.boot_id

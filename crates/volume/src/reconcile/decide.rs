@@ -179,7 +179,7 @@ impl ObservedVolume {
             parts.push((VolumePart::Record, Leave(reason)));
         }
         if self.is_in_use() {
-            // Removing a user writes all copies of the record, so that an outdated copy needn't be removed separately.
+            // Removing a user writes all copies of the record, so an outdated copy needn't be removed separately.
             parts.extend(self.decide_copy().filter(|_| !parts.iter().any(is_removed)));
             return parts;
         }

@@ -51,7 +51,7 @@ impl TestNode {
         }
     }
 
-    /// Returns a node on which the pod's directory is a symbolic link, so that its volumes have two entries.
+    /// Returns a node on which the pod's directory is a symbolic link. Its volumes then have two entries.
     fn with_linked_pod(pod: &str) -> Self {
         let node = Self::new();
         let (given, real) = (node.root.join("kubelet/pods"), node.root.join("real"));

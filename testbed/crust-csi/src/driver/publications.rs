@@ -11,7 +11,7 @@ use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
 
-/// Returns whether the device of a staged volume has another disk sequence number by now, so that the entry is stale.
+/// Returns whether the device of a staged volume has another disk sequence number by now. The entry is then stale.
 fn is_another_disk(staged: &MountInfo) -> bool {
     let now = Device::open(&staged.device).and_then(|device| device.disk_seq());
     match (staged.disk_seq, now) {

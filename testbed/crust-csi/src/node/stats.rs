@@ -129,7 +129,7 @@ impl Driver {
         Ok(None)
     }
 
-    /// Returns whether the volume is deferred, so that `crust_ops` has the statistics. A kubelet that doesn't know of
+    /// Returns whether the volume is deferred. `crust_ops` then has the statistics. A kubelet that doesn't know of
     /// deferral doesn't set `defer_fs_ops`, so the crust directory is read, too.
     fn is_deferred(
         &self,

@@ -182,8 +182,8 @@ struct PendingCleanup {
 }
 
 impl PendingCleanup {
-    /// Returns whether the actual state has the volume independently of this directory, so that the usual steps
-    /// apply to it.
+    /// Returns whether the actual state has the volume independently of this directory. The usual steps then apply to
+    /// it.
     fn is_known(&self, certainty: Option<Certainty>) -> bool {
         match certainty {
             Some(Certainty::Certain) => true,

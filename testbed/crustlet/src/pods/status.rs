@@ -23,7 +23,7 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) failures: &'a Failures,
     /// The subjects whose steps must not be retried yet.
     pub(crate) retry_delays: &'a RetryDelays,
-    /// Whether the pod is ending, so that no container is started again.
+    /// Whether the pod is ending. No container is then started again.
     pub(crate) is_ending: bool,
     /// The container runtime's name, which is part of container IDs.
     pub(crate) runtime: &'a str,

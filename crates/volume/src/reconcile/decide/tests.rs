@@ -201,7 +201,7 @@ fn a_runtime_cli_without_a_record_is_removed_if_it_names_this_runtime_and_is_unu
         };
         assert!(observed.needs_devices());
         assert_eq!(decisions(&observed), [expected], "{observed:?}");
-        // The runtime that the file names may use the volume, so that its entries are left with the file.
+        // The runtime that the file names may use the volume, so its entries are left with the file.
         let half = ObservedVolume {
             is_half: true,
             ..observed.clone()

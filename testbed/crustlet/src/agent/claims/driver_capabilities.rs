@@ -42,8 +42,8 @@ impl KnownCapabilities {
     }
 
     /// Returns the drivers to ask now, and notes that they are being asked. `names` are the drivers that may have a
-    /// volume; the capabilities of other drivers are dropped. If `is_idle`, no claim waits for a capability, and answers
-    /// aren't renewed.
+    /// volume; the capabilities of other drivers are dropped. If `is_idle`, no claim waits for a capability, and
+    /// answers aren't renewed.
     pub(super) fn take_due(
         &mut self,
         names: &BTreeSet<String>,
