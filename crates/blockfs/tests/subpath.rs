@@ -357,7 +357,7 @@ fn a_lookup_that_is_disturbed_by_renames_is_retried() {
             }
         });
         let (mut disturbed, mut failed) = (0, Vec::new());
-        // Often enough to be disturbed in any case.
+        // The number of lookups is so large that some of them are disturbed in any case.
         for _ in 0..200_000 {
             match try_resolve(&tree, "l", MissingPolicy::Refuse) {
                 Ok(found) if is_same_file(&found, &directory) => {}

@@ -111,7 +111,7 @@ impl Directory {
 
     /// Opens the subdirectory `name`. Creates it with mode 0700 if it doesn't exist.
     pub fn create_directory(&self, name: &str) -> Result<Self, FileError> {
-        // Tried first, because the directory usually exists.
+        // This is tried first, because the directory usually exists.
         match self.open_directory(name)? {
             Some(directory) => Ok(directory),
             None => self.make_directory(name),

@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn the_structures_have_the_kernels_layout() {
-        // From the size in the opcode in the kernel's header, and from xfs_check_ondisk_structs().
+        // These sizes are in the opcode in the kernel's header, and in xfs_check_ondisk_structs().
         assert_eq!((size_of::<Head>(), size_of::<Inode>()), (64, 192));
         assert_eq!(std::mem::offset_of!(Inode, number), 0);
         assert_eq!(std::mem::offset_of!(Inode, mode), 132);

@@ -156,7 +156,8 @@ mod tests {
 
     #[test]
     fn ioctl_arguments_have_the_kernels_sizes() {
-        // From the opcodes in the kernel's headers, fs/xfs/libxfs/xfs_fs.h and include/uapi/linux/btrfs.h.
+        // These sizes are in the opcodes in the kernel's headers, fs/xfs/libxfs/xfs_fs.h and
+        // include/uapi/linux/btrfs.h.
         let sizes = [size_of::<XfsGeometry>(), size_of::<XfsGrowth>()];
         assert_eq!(sizes, [256, 16]);
         let sizes = [size_of::<BtrfsInfo>(), size_of::<BtrfsDevice>()];

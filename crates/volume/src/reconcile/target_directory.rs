@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(examine(&mount, Some(&before)), TargetState::Gone);
         fs::write(&mount, "").unwrap();
         assert_unknown("pv/mount", "is a file and not a directory");
-        // ENOTDIR.
+        // lstat fails with ENOTDIR.
         assert_unknown("pv/mount/sub", "lstat ");
         fs::remove_file(&mount).unwrap();
         symlink("nowhere", &mount).unwrap();
