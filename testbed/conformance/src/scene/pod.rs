@@ -17,7 +17,7 @@ use super::{Cli, Container, Entry, Scene, Volume, files_below};
 /// A pod. Its sandbox is created on first use, so stage the volumes before.
 #[derive(Debug)]
 pub(crate) struct Pod<'s> {
-    // Dropped in this order.
+    // The fields are dropped in this order.
     sandbox: OnceCell<Container>,
     entries: RefCell<Vec<(PathBuf, Entry)>>,
     _link: Option<Cleanup>,
