@@ -33,7 +33,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let target = node.stage("a-pod", "pv-1", &device, &[]);
     let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]);
     let container = node.run(&bundle.write());
-    // The container's own mount, met through its process.
+    // The container's own mount, reached through its process.
     let ours = PathBuf::from(format!("/proc/{}/root/data", container.pid()));
     let host = OnHost::mount(&node, &device);
     let file = File::create(host.bound.join("file")).expect("a file");

@@ -180,7 +180,7 @@ fn a_deleted_volume_is_removed_after_its_claim() {
     assert!(none.contains("not found"), "{none}");
 }
 
-/// A user who moves a manifest learns which volume is kept because of it.
+/// If a user moves the manifest of a claim away, an event names the volume that is kept.
 #[test]
 fn an_event_reports_a_claim_whose_manifest_is_gone() {
     let scene = scene();

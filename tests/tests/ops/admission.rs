@@ -78,7 +78,7 @@ fn only_csi_volumes_and_paths_below_a_root_are_staged() {
         }
     }
     assert_eq!(entries(&node), 0);
-    // Whether the directories exist already or not.
+    // This holds whether or not the directories exist already.
     for target in [
         node.target("u", "pv-1"),
         node.handler().target_path("u", "pv-2"),

@@ -224,7 +224,7 @@ on_each_delegate! {
         ] {
             assert_eq!(calls(&bundle.write()), 0);
         }
-        // Dropped and raised again.
+        // One call drops the capabilities, and one raises them again.
         let with = volume.app_bundle(&sandbox).write();
         assert_eq!(calls(&with), 2);
     }
