@@ -100,7 +100,7 @@ on_each_delegate! {
     fn a_bidirectional_mount_next_to_the_attach_directory_works(delegate: Delegate) {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
-            // The shared directory is on the mount that also holds the attach directory, and that is private for a
+            // The shared directory is on the mount that also holds the attach directory. That mount is private for a
             // moment.
             let state = volume.dir().subdir("run");
             let _shared = Shared::new(&state);
@@ -227,7 +227,7 @@ on_each_delegate! {
         }
     }
 
-    /// The copies on the host can only be found after the delegate has mounted; then each is unmounted.
+    /// The copies on the host can only be found after the delegate has mounted. Each copy is then unmounted.
     fn copies_through_a_link_into_a_shared_mount_are_unmounted(delegate: Delegate) {
         for option in [None, Some("rprivate")] {
             let led = LinkIntoShared::new(delegate);
@@ -307,7 +307,7 @@ on_each_delegate! {
         end([app, sandbox]);
     }
 
-    /// Container engines add such mounts next to a Bidirectional one.
+    /// Container engines add such mounts next to a Bidirectional mount.
     fn a_volume_below_a_private_mount_of_the_container_works(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let watcher = MountWatcher::start(volume.device.path());
@@ -367,7 +367,7 @@ on_each_delegate! {
         let sandbox = volume.sandbox();
         let attach = AttachMount::of(&volume);
         let bundles = [(); 2].map(|()| volume.app_bundle(&sandbox).write());
-        // Delays each create so long that the other one also sees the directory unmounted.
+        // Delays each create so long that the other create also sees the directory unmounted.
         let slowly = |create: Command| delay_at(&create, "move_mount", Duration::from_secs(1));
         let apps = create_at_once(&volume, bundles, slowly);
         attach.assert_once_and_private();
@@ -422,8 +422,8 @@ impl LinkIntoShared {
         directory
     }
 
-    /// Returns a container with the volumes at `places` of the directory. Their destinations in the config are below
-    /// another, private mount, in which a link leads to the shared one.
+    /// Returns a container with the volumes at `places` of the directory. In the config their destinations are below a
+    /// private mount. A link in that mount leads to the directory, which is a shared mount.
     fn container(&self, directory: &Path, places: [&str; 2], options: &[&str]) -> Container {
         let node = &self.node;
         let private = node.dir().subdir("private");

@@ -97,7 +97,8 @@ fn checkpoint_and_restore(
     container
 }
 
-/// Only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest lacks.
+/// Tested only with runc: Debian 12's crun is built without criu, and Debian 13's needs libcriu.so.2, which the guest
+/// lacks.
 #[test]
 #[ignore = "needs criu and a kernel that supports it; runs in the guest: make vm-test"]
 fn a_restored_container_has_its_volume() {

@@ -1,5 +1,5 @@
-//! Containers without a sandbox: plain bundles, as podman, docker or a person writes them, and CRI-O's, whose sandbox
-//! may not be a container.
+//! Containers without a sandbox: plain bundles, as podman, docker or a person writes them, and bundles of CRI-O, whose
+//! sandbox may not be a container.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -119,7 +119,8 @@ on_each_delegate! {
         let one = run(&node, plain(&node, &target));
         let error = refused(&node, plain(&node, &target));
         assert!(error.contains("ReadWriteOncePod") && error.contains(one.id()), "{error}");
-        // Another container of the same name is accepted once the first has ended, as when podman restarts one.
+        // Another container of the same name is accepted once the first one has ended, as when podman restarts a
+        // container.
         kill(one.pid());
         let _ = one.delete_force();
         let bundle = plain(&node, &target);

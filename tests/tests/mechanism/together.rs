@@ -54,7 +54,7 @@ on_each_delegate! {
         };
         assert_eq!(calls("fsopen(", "\"tmpfs\"").len(), CONTAINERS, "not all creates were traced");
         assert_eq!(calls("fsopen(", "\"ext4\""), [1]);
-        // Only runcrust's calls, which use a descriptor. runc makes one call of its own, with a path.
+        // Counts only runcrust's calls, which use a descriptor. runc makes one call of its own, with a path.
         assert_eq!(calls("fchownat(", "AT_EMPTY_PATH"), [ENTRIES]);
         let mounts = device.mounts_of(sandbox.pid());
         assert_eq!(mounts.len(), 1, "{mounts:?}");

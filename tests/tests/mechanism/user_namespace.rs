@@ -27,7 +27,7 @@ fn owners(container: &Container) -> String {
     container.sh("cat /proc/self/uid_map | tr -s ' '; stat -c '%u:%g' /data /data/own")
 }
 
-/// Returns the owner and group of that file on the device.
+/// Returns the owner and group that the file created by [`owners`] has on the device.
 fn owners_on(device: &LoopDevice) -> (u32, u32) {
     with_mounted(device.path(), |root| {
         let file = fs::metadata(root.join("own")).unwrap();
@@ -105,7 +105,7 @@ on_each_delegate! {
         let mut bundle = volume.app_bundle(&sandbox);
         let own = json!({"type": "user", "path": format!("/proc/{}/ns/user", sandbox.pid())});
         bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap().push(own);
-        // The delegates cannot join the namespace that they are in. runcrust does not refuse it.
+        // The delegates cannot join the namespace that they are in. runcrust does not refuse such a config.
         let app = volume.container(&bundle.write());
         let error = app.expect_refusal();
         assert!(!error.contains("volume pv-1"), "{error}");
