@@ -119,7 +119,7 @@ fn member(sandbox: &str) -> Role {
     }
 }
 
-/// Returns a config with these namespaces, and with a mount namespace even if it isn't among them.
+/// Returns a config with these namespaces. The config also has a mount namespace if none is given.
 fn config(source: &str, namespaces: &str) -> String {
     let own_mounts = r#"{"type":"mount"}"#;
     let namespaces = match namespaces {

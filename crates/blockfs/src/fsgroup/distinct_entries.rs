@@ -41,7 +41,7 @@ pub(super) struct DistinctEntries {
 pub(super) struct RepeatedListing {
     /// Number of entries listed.
     pub(super) listed: u64,
-    /// Estimated number of distinct entries among them.
+    /// Estimated number of distinct entries among the listed ones.
     pub(super) distinct: u64,
 }
 

@@ -64,7 +64,7 @@ pub enum FsGroupError {
     RepeatedEntries {
         /// Number of entries listed so far: names in directories.
         listed: u64,
-        /// Estimated number of distinct entries among them.
+        /// Estimated number of distinct entries among the listed ones.
         distinct: u64,
     },
     /// The deadline passed before all entries were changed.

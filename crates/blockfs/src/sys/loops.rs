@@ -86,7 +86,7 @@ pub(crate) struct LoopFile {
     pub(crate) device: u64,
     /// The file's inode number.
     pub(crate) inode: u64,
-    /// The number of the block device that the file is the node of; `None` for a regular file.
+    /// The number of the block device if the file is a device node; `None` for a regular file.
     pub(crate) disk: Option<DeviceNumber>,
 }
 

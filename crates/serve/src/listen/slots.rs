@@ -13,7 +13,7 @@ use super::peer::Peer;
 /// Limits on a daemon's connections, over all its sockets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ConnectionLimits {
-    /// All connections. Root can have all of them.
+    /// The limit for all connections together. Root can have all of them.
     total: usize,
     /// The connections of all users other than root together. The rest is reserved for root.
     non_root: usize,
