@@ -64,7 +64,7 @@ pub(crate) enum Refusal {
         "{requested} bytes are requested, and {available} are left for volumes; hint: delete volumes, or raise --capacity"
     )]
     OutOfCapacity { requested: u64, available: u64 },
-    /// The request asks for a volume on other nodes. Has the name of this node.
+    /// The request asks for a volume on other nodes. Contains the name of this node.
     #[error(
         "accessibility_requirements: this driver creates volumes on node {0} only, which is not among the requested nodes"
     )]
