@@ -5,7 +5,7 @@ use runcrust_tests::on_each_delegate;
 use crate::scene::{Scene, pod_with};
 
 on_each_delegate! {
-    /// The uid is derived from the name, so both pods have the same one. The first pod and its volumes must end anyway.
+    /// The uid is derived from the name, so both pods have the same uid. The first pod and its volumes must end anyway.
     fn a_pod_recreated_while_it_terminates_starts_anew(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");

@@ -36,8 +36,9 @@ fn is_same(one: &Path, other: &Path) -> bool {
         .success()
 }
 
-/// Replacements in the record of an ext4 volume that make it an older one: without the file system, as an older driver
-/// or a copy from before the mkfs has it, or with an mkfs under way.
+/// Replacements in the record of an ext4 volume that turn it into an older record. The first one removes the file
+/// system, as in the record of an older driver or in a copy from before the mkfs. The second one also adds an mkfs
+/// under way.
 const OLDER_RECORDS: [(&str, &str); 2] = [
     (r#""holds": "ext4""#, r#""holds": null"#),
     (

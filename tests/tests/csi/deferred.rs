@@ -39,7 +39,7 @@ fn unpublish(volume: &CsiVolume, target: &Path) -> NodeUnpublishVolumeRequest {
 }
 
 /// Replaces a `crust_ops` that ends during a call: accepts a connection, and closes it once the target path has
-/// arrived. With the real one a test could not tell when that is.
+/// arrived. With the real daemon a test could not tell when the path has arrived.
 fn end_during_call(socket: &UnixListener, target: &Path) {
     socket.set_nonblocking(true).unwrap();
     let mut accepted = None;

@@ -83,7 +83,8 @@ fn the_entry_of_a_deleted_volume_is_unstaged() {
     loopdev::detach(&device);
 }
 
-/// The mount is known to be the volume's, because its device names the unlinked image. With and without a record.
+/// The mount is known to be the volume's, because its device names the unlinked image. This is tested with and without
+/// a record.
 #[test]
 fn a_mount_of_a_deleted_image_is_unmounted() {
     for (capability, is_known) in [

@@ -57,7 +57,7 @@ fn a_volume_grows_and_its_growth_can_be_repeated() {
     assert_eq!(repeated.capacity_bytes, 64 * MIB);
 }
 
-/// The driver is killed after the image has grown and before that is on record, and the next request differs.
+/// The driver is killed after the image has grown and before the new size is on record, and the next request differs.
 #[test]
 fn growth_is_noticed_without_a_record() {
     let scene = Scene::with(&["--capacity", "1073741824"]);
@@ -252,7 +252,7 @@ fn an_unrelated_path_is_not_found() {
     scene.remove_volume(&volume, &[&target]);
 }
 
-/// A volume that is not staged cannot be expanded on the node. That happens after the next stage.
+/// A volume that is not staged cannot be expanded on the node. The expansion on the node happens after the next stage.
 #[test]
 fn a_volume_that_grew_offline_is_expanded_later() {
     let (scene, volume) = Scene::with_staged(filesystem("xfs"));

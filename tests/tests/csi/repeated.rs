@@ -160,7 +160,7 @@ fn a_failed_repetition_keeps_the_record() {
     csi.call(volume.unstage()).unwrap();
 }
 
-/// A copy, say a backup, replaces the image file. The pod keeps the mounted one.
+/// A copy, say a backup, replaces the image file. The pod keeps the mounted file.
 #[test]
 fn a_replaced_image_does_not_delay_the_end_of_a_pod() {
     let node = Node::trusted(Delegate::Runc, "");

@@ -1,4 +1,4 @@
-//! Target paths: which volume one belongs to, and paths at which something exists already.
+//! Target paths: which volume a path belongs to, and paths at which something exists already.
 
 use std::fs;
 

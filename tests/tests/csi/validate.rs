@@ -110,7 +110,7 @@ fn another_file_system_type_is_not_confirmed() {
     let message = expect_error(scene_with_request.call(repeated), Code::AlreadyExists);
     assert!(message.contains("holds ext4"), "{message}");
 
-    // An ext3 can be mounted as ext4, which does not make it one.
+    // An ext3 can be mounted as ext4, but this does not make it an ext4.
     let mut older = scene_with_request.staged("older", filesystem("ext3"));
     scene_with_request.unpublish_and_unstage(&older, &[]);
     older.capability = filesystem("ext4");

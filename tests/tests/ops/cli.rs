@@ -126,7 +126,7 @@ fn program(node: &Node) -> PathBuf {
 
 /// Scripts, each with the code, the reason and a part of the message of the error that it leads to.
 const PROGRAMS: [(&str, Code, &str, &str); 17] = [
-    // Processes that leave the group, and even their parent, are found and killed.
+    // Processes that leave the group, and even those that leave their parent, are found and killed.
     (
         "setsid sleep 1000000 & setsid sh -c 'setsid sleep 1000000 & sleep 1000000' & wait",
         DeadlineExceeded,

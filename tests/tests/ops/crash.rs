@@ -20,7 +20,7 @@ use crate::race::{number_of, numbered};
 
 const VOLUMES: usize = 8;
 
-/// Returns how often the daemon is killed: `RUNCRUST_TORTURE`, or 30 times.
+/// Returns the number of times that the daemon is killed: the value of `RUNCRUST_TORTURE`, or 30.
 fn rounds() -> usize {
     std::env::var("RUNCRUST_TORTURE").map_or(30, |times| {
         times.parse().expect("RUNCRUST_TORTURE is a number")

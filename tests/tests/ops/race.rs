@@ -264,8 +264,8 @@ fn is_waited_for(ops: &Ops, lock: &Path) -> bool {
         .any(|fd| fs::read_link(fd.path()).is_ok_and(|path| path == lock))
 }
 
-/// Sets a flag when it is dropped. The readers end when the flag is set. It has to be set also if the test panics,
-/// because the scope joins the readers then too.
+/// Sets a flag when it is dropped. The readers end when the flag is set. The flag has to be set even if the test
+/// panics, because the scope then joins the readers, too.
 struct SetOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for SetOnDrop<'_> {

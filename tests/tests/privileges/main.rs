@@ -178,7 +178,7 @@ on_each_delegate! {
         let _ = create.wait();
     }
 
-    /// With containerd's defaults, with all capabilities, and as another user.
+    /// This holds with containerd's default capabilities, with all capabilities, and for another user.
     fn a_container_has_the_bare_delegates_capabilities(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let host = volume.dir().subdir("host");

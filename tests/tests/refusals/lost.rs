@@ -41,7 +41,7 @@ on_each_delegate! {
         assert_eq!(unexpected_entries(&volume.target), <[String; 0]>::default());
     }
 
-    /// The sandbox still has the volume mounted, but the record of how was lost with the crust directory.
+    /// The sandbox still has the volume mounted, but the record of this mount was lost with the crust directory.
     fn a_lost_entry_can_be_staged_again_if_it_is_the_same(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let running = volume.app(&sandbox);

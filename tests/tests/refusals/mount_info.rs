@@ -59,7 +59,7 @@ impl Staged {
         lines.map(|line| format!("{}: {line}", case.name)).collect()
     }
 
-    /// Asserts that a container in the sandbox has the volume, now that the entry is valid, and ends both.
+    /// Asserts that a container in the sandbox has the volume, now that the entry is valid, and ends both containers.
     fn assert_works_and_end(&self, sandbox: &Container) {
         let app = self.node.app(sandbox, &self.target, "/data");
         assert_eq!(app.sh("stat -c %g /data"), "100");
@@ -176,7 +176,7 @@ on_each_delegate! {
             let _ = refused.naming_volume("pv-1").containing(names).message();
             entry.restore();
         }
-        // A changed device is ignored: the pod has its own mounted.
+        // A changed device is ignored: the pod has its own device mounted.
         entry.set("device", json!(other.path()));
         let second = staged.node.run(&staged.app_bundle(&sandbox));
         assert_eq!(second.sh("stat -c %d /data"), running.sh("stat -c %d /data"));

@@ -99,7 +99,7 @@ impl CrashCase {
         if is_stopped { 2 } else { 1 }
     }
 
-    /// Kills crustlet while the call is held, and checks that the next one recovers.
+    /// Kills crustlet while the call is held, and checks that the next crustlet recovers.
     pub(crate) fn check_killed_at(&self, scene: &Scene, storage: &Storage, name: &str) {
         let pod = pod_with(name, storage, self.mounting);
         scene.clear_requests();

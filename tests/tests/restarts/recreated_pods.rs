@@ -84,7 +84,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[]);
     }
 
-    /// A uid is derived from the name, so a recreated pod has the same one.
+    /// A uid is derived from the name, so a recreated pod has the same uid.
     fn a_recreated_pod_with_the_same_uid_runs_again(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data");

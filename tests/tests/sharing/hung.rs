@@ -27,8 +27,8 @@ on_each_delegate! {
         drop(hung);
     }
 
-    /// Only the kernel knows the backing file of a loop device, and asks its file system for it. The child process that
-    /// hangs with that delays no volume.
+    /// Only the kernel knows the backing file of a loop device, and it queries the file system of that file. The child
+    /// process that hangs during this query delays no volume.
     fn another_loop_device_on_a_hung_file_delays_nothing(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
