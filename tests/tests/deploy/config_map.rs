@@ -40,7 +40,7 @@ fn crust_ops_starts_with_its_config_map() {
         .find(|it| it.name == "crust-ops");
     let crust_ops = crust_ops.unwrap();
 
-    // /etc and /run are replaced by the container's. The rest of the root file system doesn't matter.
+    // Replace /etc and /run, which belong to the container. The rest of the root file system doesn't matter.
     let mut script = String::from(
         "mount -t tmpfs -o mode=755 none /etc\nmount -t tmpfs -o mode=755 none /run\n",
     );

@@ -6,7 +6,7 @@ use runcrust_tests::kubernetes::{document, manifests};
 
 use crate::files::kustomization;
 
-/// The kustomizations that are applied and deleted separately, or added to another one.
+/// The kustomizations that are applied and deleted separately, or added to another kustomization.
 const KUSTOMIZATIONS: [&str; 5] = [
     "base/",
     "csi/",

@@ -8,8 +8,8 @@ use runcrust_tests::{Delegate, Node, Run, mounts};
 
 use crate::scene::{Report, doctor, well_configured};
 
-/// Runs `doctor` after `prepare`, with directories of the test's own in the place of these of the machine. They have to
-/// exist, or else `prepare` would change the machine's.
+/// Runs `doctor` after `prepare`. Directories of the test's own are mounted over `directories`, which have to exist on
+/// the machine; otherwise `prepare` would change the machine.
 #[track_caller]
 fn doctor_with_own(node: &Node, directories: &[&str], prepare: impl Fn() + Send + Sync) -> Report {
     mounts::in_private_namespace(|| {

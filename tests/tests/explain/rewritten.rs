@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{assert_created, assert_refused, explain};
 
-/// The keys that are the same for a rewritten config. `diff` is not, because empty arrays that the rewrite added stay.
+/// The keys that are the same for a rewritten config. `diff` differs, because empty arrays that the rewrite added stay.
 const SAME_KEYS: [&str; 5] = ["role", "mounts", "plan", "refusals", "rewrite"];
 
 on_each_delegate! {

@@ -130,7 +130,7 @@ on_each_delegate! {
         staged.entry.remove();
         let owners = || staged.node.records().iter().filter(|file| file.starts_with("run/owners")).count();
         assert_eq!(owners(), 1, "the record is kept until the next pod's end");
-        // The end of any other pod removes it.
+        // The end of any other pod removes the record.
         let device = staged.node.ext4();
         let target = staged.node.stage("pod-b", "pv-2", &device, &[]);
         end([staged.node.sandbox("pod-b")]);
