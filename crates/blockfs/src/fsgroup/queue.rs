@@ -7,13 +7,14 @@ use std::sync::Arc;
 use super::batch::{Batch, NameStack};
 use super::directory::{Directory, OpenDirectory};
 
-/// Maximum number of parents in the queue that are kept open: the innermost ones. The others are reopened by their
-/// paths.
+/// Maximum number of parents in the queue that are kept open. The innermost parents are kept open, and the others are
+/// reopened by their paths.
 const MAX_OPEN_PARENTS: usize = 24;
-/// Size of the queued names in bytes from which subdirectories are visited before further large directories are read.
+/// A size in bytes. Once the queued names have reached it, subdirectories are visited before further large directories
+/// are read.
 const MAX_QUEUED_NAMES: usize = 4 << 20;
-/// Number of unread directories in the queue from which no further subdirectory is entered. Unread directories stay
-/// open.
+/// Number of unread directories. Once so many are in the queue, no further subdirectory is entered, because unread
+/// directories stay open.
 const MAX_UNREAD_DIRECTORIES: usize = 8;
 
 /// The queue of a walk. The walk is depth first, so that the queue stays short: it holds the unvisited subdirectories
