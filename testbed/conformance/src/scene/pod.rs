@@ -96,7 +96,8 @@ impl<'s> Pod<'s> {
     pub(crate) fn stage_exactly(&self, volume: &str, info: &Value) -> PathBuf {
         let target = self.target(volume);
         let mut entries = self.entries.borrow_mut();
-        // Drop the old entry before the new one is written: dropped later, it would remove the new one.
+        // Drop the old entry before the new one is written. If the old entry were dropped later, it would remove the
+        // new one.
         entries.retain(|(staged, _)| *staged != target);
         let entry = Entry::write(&self.scene.suite().crust_root, &target, info);
         entries.push((target.clone(), entry));
