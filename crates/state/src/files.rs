@@ -275,7 +275,7 @@ impl Directory {
     }
 
     /// Creates the directory `name` with these files atomically. Fails with `EEXIST` if `name` exists already, and
-    /// leaves that unchanged.
+    /// leaves the existing directory unchanged.
     pub fn add_directory(&self, name: &str, files: &[(&str, &[u8])]) -> Result<(), FileError> {
         let temporary = temporary::name(name);
         let added = self.make_directory(&temporary).and_then(|directory| {
