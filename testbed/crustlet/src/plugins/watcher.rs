@@ -101,8 +101,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Lists the directory until all its subdirectories are watched. Sockets may have been created in a subdirectory
-    /// before that.
+    /// Lists the directory until all its subdirectories are watched, because sockets may have been created in a
+    /// subdirectory before it was watched.
     fn scan(&mut self) -> RegistryContents {
         loop {
             let contents = scan(&self.registry);

@@ -78,8 +78,8 @@ pub(crate) struct BackOffEvent {
     pub(crate) is_pull: bool,
 }
 
-/// Returns an event for each container that has begun to back off since the previous status, be it for the first time
-/// or after another attempt.
+/// Returns an event for each container that has begun to back off since the previous status, for the first time or
+/// after another attempt.
 pub(crate) fn back_offs(
     pod: &Pod,
     previous: Option<&PodStatus>,
