@@ -17,7 +17,7 @@ pub(crate) fn channel(socket: &Path, deadline: Duration) -> Channel {
 }
 
 /// Removes the metadata of a response. If there was no response, the status gets the code that Go's gRPC library would
-/// use, because with Rust's the code for a lost connection depends on how far the call had got.
+/// use, because with Rust's library the code for a lost connection depends on how far the call had got.
 pub(crate) fn into_result<T>(answer: Result<Response<T>, Status>) -> Result<T, Status> {
     answer.map(Response::into_inner).map_err(|status| {
         // A status that the server sent has no source.

@@ -27,16 +27,17 @@ pub enum MissingPolicy {
 pub struct ResolvedSubpath {
     /// Descriptor with `O_PATH` and close-on-exec. It refers to the same directory or file even if that is renamed.
     pub fd: OwnedFd,
-    /// Type of the mount point that is needed for it.
+    /// Type of the mount point that the directory or file needs.
     pub kind: MountPointType,
 }
 
 /// The type of a mount point. A directory is mounted on a directory, anything else on a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MountPointType {
-    /// A directory must be the mount point.
+    /// The mount point must be a directory.
     Directory,
-    /// A regular file, socket, named pipe or device node. kubelet bind-mounts all of these (`doBindSubPath`).
+    /// The mount point must be a file: for a regular file, socket, named pipe or device node. kubelet bind-mounts all
+    /// of these (`doBindSubPath`).
     ///
     /// The bind mount of a device node gives no more access than the node below the volume's root. It has the volume's
     /// mount attributes (`nodev`), and the container's device cgroup applies.

@@ -21,7 +21,7 @@ pub(crate) mod labels {
     /// The ID of the crustlet that created the object, which is the ID of its root directory. Pods of a kubelet in the
     /// same runtime don't have this label.
     pub(crate) const OWNER: &str = "dev.crust.crustlet";
-    /// The name of that crustlet's node, for people who read the labels.
+    /// The name of the node of the crustlet that created the object, for people who read the labels.
     pub(crate) const NODE: &str = "dev.crust.crustlet/node";
 
     /// On a sandbox: the pod's grace period in seconds. It is recorded because the manifest may be gone when the pod is
