@@ -76,7 +76,7 @@ pub enum MakerState {
     InProgress,
     /// No process works on it any more. The text gives the evidence.
     Abandoned(String),
-    /// It is unknown whether a process works on it. The text gives the reason.
+    /// It is unknown whether a process works on the file. The text gives the reason.
     Unknown(String),
 }
 

@@ -1,5 +1,5 @@
-//! The admission policy, a file of rules. It is parsed strictly, because with a mistake in it the wrong program would
-//! mount volumes.
+//! The admission policy, a file of rules. It is parsed strictly, because a mistake in the file would let the wrong
+//! program mount volumes.
 
 use std::fmt;
 use std::io;
