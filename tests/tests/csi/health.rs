@@ -191,7 +191,8 @@ impl Drop for Frozen<'_> {
     }
 }
 
-/// A publish is recorded before the walk that applies the fsGroup, which may take minutes, and mounted after it.
+/// A publication is recorded before the walk that applies the fsGroup, and mounted after the walk. The walk may take
+/// minutes.
 #[test]
 fn a_volume_that_is_being_published_has_no_problem() {
     let scene = Scene::new();
