@@ -39,7 +39,7 @@ fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
     let (path, group) = cgroup::scope(bundle.id(), node.handler().delegate());
     bundle.spec_mut()["linux"]["cgroupsPath"] = path.into();
     let container = node.container(&bundle.write());
-    // The shim does not pass the flag to `delete`.
+    // The shim does not pass `--systemd-cgroup` to `delete`.
     let pid_file = container.bundle().join("init.pid");
     let create = [
         "--systemd-cgroup",

@@ -134,7 +134,7 @@ fn a_volume_below_a_private_mount_is_accepted() {
             "/a/b/data",
             "rshared",
         ),
-        // Mounts as runtimes write them, which the host doesn't share.
+        // Mounts that runtimes write, and that aren't shared with the host.
         (vec![tmpfs("/run", "")], "/run/data", "rshared"),
         (vec![volume("/v", "")], "/v/data", "rshared"),
         (vec![volume("/v", private)], "/v/data", "rshared"),

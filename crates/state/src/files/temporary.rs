@@ -74,7 +74,7 @@ pub type LeftoverVisitor<'a> = dyn FnMut(Result<Leftover<'_>, FileError>) + 'a;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MakerState {
     InProgress,
-    /// No process works on it any more. The text gives the evidence.
+    /// No process works on the file any more. The text gives the evidence.
     Abandoned(String),
     /// It is unknown whether a process works on the file. The text gives the reason.
     Unknown(String),

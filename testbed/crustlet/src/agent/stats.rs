@@ -36,8 +36,8 @@ pub(super) struct Measurements {
 }
 
 impl Measurements {
-    /// Starts the measurement of all volumes, except of drivers that are still being asked. A driver is asked for one
-    /// volume after another.
+    /// Starts the measurement of all volumes, except those of drivers that are still being asked. A driver is asked for
+    /// one volume after the other.
     pub(super) fn begin(
         &mut self,
         context: &Context,
