@@ -167,8 +167,8 @@ fn find_in_mount<'a, T>(
     })
 }
 
-/// Calls `check` with the string as Go parsers read it, and before that as C parsers read it if that differs: up to the
-/// first NUL. An undecodable string is passed as `None`.
+/// Calls `check` with the string as Go parsers read it. If the string contains a NUL, first calls `check` with the part
+/// before the first NUL, which is what C parsers read. An undecodable string is passed as `None`.
 fn find_string<'a, T>(
     value: Json<'a>,
     check: &mut impl FnMut(Option<Cow<'a, str>>) -> Option<T>,

@@ -14,7 +14,7 @@ pub(super) struct Bundle<'a> {
     file: &'a ForeignFile,
     /// The data for the bundle's record.
     recorded: RewrittenBundle,
-    /// The config as its caller wrote it; `None` if no earlier create has rewritten it.
+    /// The config as it was before an earlier create rewrote it; `None` if no create has rewritten it.
     original: Option<Vec<u8>>,
 }
 

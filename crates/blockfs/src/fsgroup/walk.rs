@@ -207,8 +207,8 @@ impl Walk {
 
     /// Locks a file with several hard links, so that no other worker changes it at the same time.
     ///
-    /// Between another worker's chown and chmod the file lacks its setuid bit. A worker that computes the mode then
-    /// would clear the bit for good.
+    /// Between another worker's chown and chmod the file lacks its setuid bit. A worker that computes the mode in this
+    /// moment would clear the bit for good.
     pub(super) fn lock_linked_file(&self, file: &EntryStat) -> MutexGuard<'_, ()> {
         let (.., inode) = file.identity;
         let index = usize::try_from(inode).unwrap_or_default() % LINKED_LOCKS;
