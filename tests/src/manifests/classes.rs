@@ -126,7 +126,7 @@ pub struct CsiDriver {
 }
 
 impl CsiDriver {
-    /// Makes one with this `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
+    /// Makes the `CSIDriver` with this `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
     pub fn with(fs_group_policy: &'static str) -> Self {
         Self { fs_group_policy }
     }

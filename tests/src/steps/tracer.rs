@@ -35,7 +35,7 @@ pub(super) fn stopped_before_exec(command: &Command) -> Command {
     let mut gated = Command::new("/bin/sh");
     gated.args(["-c", "kill -STOP $$; exec \"$@\"", "sh"]);
     gated.arg(command.get_program()).args(command.get_args());
-    // A Command does not report whether its environment was cleared. Those of runtimes were.
+    // A Command does not report whether its environment was cleared. The environments of runtimes were cleared.
     let set = command.get_envs();
     let set = set.filter_map(|(key, value)| Some((key, value?)));
     gated.env_clear().envs(set);
