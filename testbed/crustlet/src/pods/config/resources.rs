@@ -121,8 +121,8 @@ pub(super) fn container(
     })
 }
 
-/// Returns `oom_score_adj`, as kubelet computes it. The kernel kills processes with a higher score first. The score of
-/// a burstable pod's container is the higher, the less memory the container requests.
+/// Returns `oom_score_adj`, as kubelet computes it. The kernel kills processes with a higher score first. The
+/// less memory a burstable pod's container requests, the higher is its score.
 fn oom_score(qos_class: QosClass, request: i64, memory: u64) -> i64 {
     const GUARANTEED: i64 = -997;
     const BEST_EFFORT: i64 = 1000;
