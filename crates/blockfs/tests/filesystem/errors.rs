@@ -10,7 +10,7 @@ use crust_blockfs::options;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::support::{Image, TestLoopDevice, kernel, run, wait_until_free};
+use crate::support::{Image, TestLoopDevice, edit_ext4, kernel, run, wait_until_free};
 use crate::{expect_error, mount};
 
 const TYPES: [&str; 4] = ["ext3", "ext4", "xfs", "btrfs"];
@@ -344,9 +344,7 @@ fn a_wrong_checksum_of_an_xfs_or_btrfs_has_a_hint() {
 fn the_checker_is_named_for_a_corrupt_file_system() {
     let ext4 = Image::ext4(&["-O", "^metadata_csum,^uninit_bg,^64bit", "-E", "nodiscard"]);
     // The block number of a group's bitmap is beyond the end of the file system.
-    run(Command::new("debugfs")
-        .args(["-w", "-R", "set_block_group 0 block_bitmap 99999999"])
-        .arg(ext4.path()));
+    edit_ext4(&ext4.path(), "set_block_group 0 block_bitmap 99999999\n");
     let xfs = Image::formatted("xfs", &[]);
     let script = ["-c", "inode 128", "-c", "write -d core.mode 0100644"];
     run(Command::new("xfs_db")
@@ -419,9 +417,7 @@ fn a_read_only_device_can_only_be_mounted_read_only() {
 /// Returns an ext4 whose journal must be replayed.
 fn ext4_with_dirty_journal() -> Image {
     let image = Image::ext4(&[]);
-    run(Command::new("debugfs")
-        .args(["-w", "-R", "feature needs_recovery"])
-        .arg(image.path()));
+    edit_ext4(&image.path(), "feature needs_recovery\n");
     assert!(is_dirty(&image));
     image
 }

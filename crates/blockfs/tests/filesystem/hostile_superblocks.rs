@@ -7,7 +7,7 @@ use crust_blockfs::filesystem::MountError;
 use crust_blockfs::options;
 
 use crate::mount;
-use crate::support::{Image, TestLoopDevice, run, wait_until_free};
+use crate::support::{Image, TestLoopDevice, edit_ext4, run, wait_until_free};
 
 /// Returns the effective option `errors` of a mounted ext4, from procfs.
 fn errors_option(loop_device: &TestLoopDevice) -> String {
@@ -25,12 +25,8 @@ fn errors_option(loop_device: &TestLoopDevice) -> String {
     all.map(str::to_owned).next().unwrap_or_default()
 }
 
-/// Sets a field of an ext4's superblock to any value.
 fn set_field(image: &Image, field: &str, value: &str) {
-    let request = format!("set_super_value {field} {value}");
-    run(Command::new("debugfs")
-        .args(["-w", "-R", &request])
-        .arg(image.path()));
+    edit_ext4(&image.path(), &format!("set_super_value {field} {value}\n"));
 }
 
 #[test]
@@ -93,12 +89,7 @@ fn an_external_journal_is_refused_before_it_is_opened() {
         ),
     ] {
         let image = Image::ext4(&["-O", "^has_journal"]);
-        let commands = image.directory().join("commands");
-        fs::write(&commands, script).expect("a script");
-        run(Command::new("debugfs")
-            .arg("-wf")
-            .arg(commands)
-            .arg(image.path()));
+        edit_ext4(&image.path(), script);
         let loop_device = image.attach();
         let error = mount(&loop_device, "ext4", &[], true).expect_err("the mount is refused");
         assert!(matches!(error, MountError::Unfit(_)), "{error}");

@@ -4,7 +4,6 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{lchown, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crust_blockfs::Deadline;
@@ -14,7 +13,7 @@ use crust_blockfs::fsgroup::{FsGroupError, FsGroupOutcome, FsGroupRequest, apply
 use crust_blockfs::options;
 use rustix::fs::{CWD, RenameFlags};
 
-use crate::support::{Image, Tree, group_and_mode, run, set_mode};
+use crate::support::{Image, Tree, edit_ext4, group_and_mode, set_mode};
 use crate::{GROUP, apply_and_count, fsgroup_request, try_apply};
 
 /// Does `work` while another thread keeps exchanging two names.
@@ -78,12 +77,7 @@ fn the_mode_of_a_setuid_file_is_not_set_on_another_file() {
 /// Mounts an ext4 that a script of debugfs(8) has changed, and walks it. The walk must fail before it has listed
 /// `max_listed` entries. Returns the estimated number of distinct entries.
 fn assert_walk_fails(image: &Image, script: &str, max_listed: u64) -> u64 {
-    let commands = image.directory().join("commands");
-    fs::write(&commands, script).expect("a script");
-    run(Command::new("debugfs")
-        .arg("-wf")
-        .arg(commands)
-        .arg(image.path()));
+    edit_ext4(&image.path(), script);
     let loop_device = image.attach();
     let volume = mount_detached(&MountRequest {
         device: &loop_device.facts(),

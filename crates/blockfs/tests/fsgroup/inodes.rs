@@ -11,7 +11,8 @@ use crust_blockfs::fsgroup::{FsGroupError, FsGroupOutcome, FsGroupRequest, apply
 use fastrand::Rng;
 
 use crate::support::{
-    Image, TestLoopDevice, TestMount, in_mount_namespace, kernel, run, set_mode, wait_until_free,
+    Image, TestLoopDevice, TestMount, edit_ext4, in_mount_namespace, kernel, run, set_mode,
+    wait_until_free,
 };
 use crate::{GROUP, fsgroup_request};
 
@@ -315,10 +316,7 @@ fn an_inconsistent_ext4_is_walked() {
                 FsGroupOutcome::AllInodesMatch { .. }
             ));
             volume.unmount();
-            let mut debugfs = Command::new("debugfs");
-            run(debugfs
-                .args(["-w", "-R", request])
-                .arg(volume.loop_device.path()));
+            edit_ext4(volume.loop_device.path(), request);
             volume.remount();
             assert_walked(&volume, request);
         }

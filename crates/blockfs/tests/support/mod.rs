@@ -123,6 +123,15 @@ pub fn kernel() -> (u32, u32) {
     }
 }
 
+/// Runs commands of debugfs(8) on an image or device, one in each line. debugfs sets any value, also one that makes the
+/// file system invalid.
+pub fn edit_ext4(path: &Path, commands: &str) {
+    let script = tempfile::NamedTempFile::new().expect("a temporary file");
+    std::fs::write(&script, commands).expect("a script");
+    let mut debugfs = Command::new("debugfs");
+    run(debugfs.arg("-wf").args([script.path(), path]));
+}
+
 /// Runs a program, which must succeed, and returns its standard output.
 pub fn run(command: &mut Command) -> String {
     let output = command

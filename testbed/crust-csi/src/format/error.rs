@@ -41,7 +41,7 @@ pub(crate) enum FormatError {
     },
     /// blkid failed.
     #[error(
-        "device {device:?}: blkid can't determine its contents, so that it isn't formatted: {said}; hint: check the disk for errors"
+        "device {device:?}: blkid can't determine its contents, so it isn't formatted: {said}; hint: check the disk for errors"
     )]
     ProbeFailed {
         device: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) enum FormatError {
     },
     /// The device can't be read, so it is unknown whether it is empty.
     #[error(
-        "device {device:?}: can't be read, so that it isn't formatted: {why}; hint: check the disk for errors"
+        "device {device:?}: can't be read, so it isn't formatted: {why}; hint: check the disk for errors"
     )]
     Unreadable {
         device: PathBuf,

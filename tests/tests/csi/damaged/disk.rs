@@ -72,7 +72,7 @@ fn an_unreadable_image_is_not_formatted() {
     disk.set_len(cut).unwrap();
     csi.spawn(csi.command(&data_dir));
     let message = expect_error(csi.call(volume.stage()), Code::Internal);
-    assert!(message.contains("so that it isn't formatted"), "{message}");
+    assert!(message.contains("so it isn't formatted"), "{message}");
     assert!(message.contains(&volume.id), "{message}");
     let size = fs::metadata(&path).unwrap().len();
     assert_eq!(size, cut, "nothing was written");
