@@ -40,8 +40,7 @@ all=$(list vm all 'all()')
 # (".*" if the filter names none), and the regular expression.
 filter_names() {
     awk '
-        /^\[profile\.(engines|youki|vm)\]/ { is_checked = 1 }
-        !is_checked || /^#/ { next }
+        /^#/ { next }
         {
             for (rest = $0; match(rest, /binary\([^)]*\)|test\(\/[^\/]*\/\)|test\([^\/()]*\)/); ) {
                 before = substr(rest, 1, RSTART - 1)
@@ -54,7 +53,7 @@ filter_names() {
                     print program, ""
                     continue
                 }
-                sub(/^test\(\/?/, "", token)
+                sub(/^test\([=\/]?/, "", token)
                 sub(/\/?\)$/, "", token)
                 head = tail = ""
                 if (match(token, /\([^()]*\)/)) {

@@ -30,7 +30,10 @@ pub struct ResourceUsage {
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
     /// fstatfs(2) failed. EIO means that the file system was shut down, or that its device is gone.
-    #[error("fstatfs: {}: the usage of the volume's file system can't be read", Name(*.0))]
+    #[error(
+        "fstatfs: {}: the usage of the volume's file system can't be read; hint: the kernel log may say what is wrong \
+         with its device", Name(*.0)
+    )]
     Statfs(rustix::io::Errno),
 }
 

@@ -145,7 +145,9 @@ impl Cause {
 pub(super) enum Cause {
     #[error("nothing is staged at {0}; hint: stage it first, and check that crust_ops is running")]
     NotStaged(TargetPath),
-    #[error("{0} aren't supported by this version")]
+    #[error(
+        "{0} aren't supported by this version; hint: the CSI driver must mount the volume itself, without deferral"
+    )]
     Unsupported(&'static str),
     #[error(
         "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration \
