@@ -74,7 +74,7 @@ fn run() -> Result<()> {
     match arguments.verb {
         HookVerb::Sandbox(sandbox) => mount::into_sandbox(&context, &container, &sandbox),
         HookVerb::Mount(mount) => mount::into_container(&context, &container, &mount),
-        HookVerb::Publish { volumes } => users::publish(&context, &container, &volumes),
+        HookVerb::Publish { volumes } => users::confirm(&context, &container, &volumes),
         HookVerb::Release { volumes } => users::release(&context, &container, &volumes),
         HookVerb::ReleaseSandbox => users::release_sandbox(&context, &container),
     }

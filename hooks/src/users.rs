@@ -6,9 +6,9 @@ use crust_volume::{Context, check_host_mounts, propagated_mounts, sweep};
 
 use crate::input::ContainerState;
 
-/// Records the container as a user of its volumes. An error fails the container's create: the volume of a user without
+/// Confirms the container as a user of its volumes. An error fails the container's create: the volume of a user without
 /// a record could be given to another pod.
-pub(crate) fn publish(
+pub(crate) fn confirm(
     context: &Context<'_>,
     container: &ContainerState,
     volumes: &[TargetPath],
@@ -42,7 +42,7 @@ pub(crate) fn publish(
         if context.deadline.is_expired() {
             bail!("{}", timeout_error(volumes, recorded, "recorded"));
         }
-        crust_volume::publish(context, target, &container.id, container.pid)?;
+        crust_volume::confirm(context, target, &container.id, container.pid)?;
     }
     Ok(())
 }
@@ -110,7 +110,7 @@ mod tests {
             pid: 1,
         };
         let volumes = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
-        let published = |deadline| {
+        let confirm_error = |deadline| {
             let context = Context {
                 config: &config,
                 crust: &CrustDirectory::new(&config),
@@ -118,18 +118,18 @@ mod tests {
                 deadline,
                 loop_devices: &LoopDeviceCache::default(),
             };
-            publish(&context, &container, &volumes)
+            confirm(&context, &container, &volumes)
                 .unwrap_err()
                 .to_string()
         };
-        let error = published(Deadline::after(Duration::ZERO));
+        let error = confirm_error(Deadline::after(Duration::ZERO));
         assert!(
             error.starts_with(
                 "volume /1: timeout: only 0 of the container's 2 volumes were checked"
             ),
             "{error}"
         );
-        let error = published(Deadline::never());
+        let error = confirm_error(Deadline::never());
         assert!(error.contains("nothing is staged at /1"), "{error}");
     }
 }

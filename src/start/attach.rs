@@ -113,8 +113,8 @@ fn mount_in_sandbox<'p>(
         .mounts_before_delegate()
         .with_context(|| volume_subject(target))?;
     let (new, user_mounts) =
-        user.prepare_announcement(target, mounts, &request.record.pod_uid, Some(before));
-    crust_volume::announce(user.context, &locked, new, user_mounts)?;
+        user.prepare_pending(target, mounts, &request.record.pod_uid, Some(before));
+    crust_volume::add_pending(user.context, &locked, new, user_mounts)?;
     Ok(views)
 }
 
@@ -131,7 +131,7 @@ fn mount_for_container<'p>(
     let before = attach_directory
         .mounts_before_delegate()
         .with_context(|| volume_subject(target))?;
-    let (new, user_mounts) = user.prepare_announcement(target, mounts, &pod_uid, Some(before));
+    let (new, user_mounts) = user.prepare_pending(target, mounts, &pod_uid, Some(before));
     let mount = crust_volume::mount_for_container(user.context, &locked, new, user_mounts, cli)?;
     let views = attach_directory.take_views(&mount, volume.views(), user.context.deadline);
     views.with_context(|| volume_subject(target))

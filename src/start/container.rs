@@ -1,4 +1,5 @@
-//! Prepares a container with volumes: announces it as their user, attaches its views of them, and rewrites its config.
+//! Prepares a container with volumes: records it as a pending user of them, attaches its views of them, and rewrites
+//! its config.
 
 use anyhow::{Context as _, Result};
 use crust_blockfs::device_mounts::DeviceMounts;
@@ -40,25 +41,25 @@ impl CreateCall<'_> {
     }
 }
 
-/// Announces the container as the user of volumes that its hook will mount.
+/// Records the container as a pending user of volumes that its hook will mount.
 fn reserve_volumes(user: &mut UserGuard<'_, '_>) -> Result<()> {
     for (target, mounts) in user.plan.by_volume() {
         let locked = user.lock(target)?;
         let pod_uid = user.plan.mounted_in.pod_uid(target, user.id);
-        let (new, mounts) = user.prepare_announcement(target, &mounts, &pod_uid, None);
+        let (new, mounts) = user.prepare_pending(target, &mounts, &pod_uid, None);
         crust_volume::reserve(user.context, &locked, new, mounts)?;
     }
     Ok(())
 }
 
-/// A container that is announced as the user of its volumes. Dropping the guard withdraws it from them, unless it was
+/// A container that is a pending user of its volumes. Dropping the guard withdraws it from them, unless it was
 /// [committed](UserGuard::commit).
 pub(super) struct UserGuard<'a, 'p> {
     pub(super) context: &'a Context<'a>,
     pub(super) plan: &'p ContainerPlan,
     pub(super) id: &'p str,
     node: &'a CachedNode<'a>,
-    announced: Vec<&'p TargetPath>,
+    pending_volumes: Vec<&'p TargetPath>,
 }
 
 impl<'a, 'p> UserGuard<'a, 'p> {
@@ -73,7 +74,7 @@ impl<'a, 'p> UserGuard<'a, 'p> {
             plan,
             id,
             node,
-            announced: Vec::new(),
+            pending_volumes: Vec::new(),
         }
     }
 
@@ -85,9 +86,9 @@ impl<'a, 'p> UserGuard<'a, 'p> {
         )?)
     }
 
-    /// Returns the data with which the caller announces the container to the volume. From here on, dropping the guard
-    /// withdraws the container from that volume.
-    pub(super) fn prepare_announcement<'u>(
+    /// Returns the data with which the caller records the container as a pending user of the volume. From here on,
+    /// dropping the guard withdraws the container from that volume.
+    pub(super) fn prepare_pending<'u>(
         &mut self,
         target: &'p TargetPath,
         mounts: &[&PlannedMount],
@@ -97,7 +98,7 @@ impl<'a, 'p> UserGuard<'a, 'p> {
     where
         'p: 'u,
     {
-        self.announced.push(target);
+        self.pending_volumes.push(target);
         let new = NewContainer {
             id: self.id,
             sandbox: self.plan.mounted_in.sandbox(self.id),
@@ -111,13 +112,13 @@ impl<'a, 'p> UserGuard<'a, 'p> {
 
     /// Keeps the container as a user.
     fn commit(mut self) {
-        self.announced.clear();
+        self.pending_volumes.clear();
     }
 }
 
 impl Drop for UserGuard<'_, '_> {
     fn drop(&mut self) {
-        for target in &self.announced {
+        for target in &self.pending_volumes {
             // The create's own error is the one to report. A dead process doesn't count as a user anyway.
             if let Err(error) = crust_volume::withdraw(self.context, target, self.id) {
                 tracing::warn!("{error}");

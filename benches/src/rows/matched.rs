@@ -119,7 +119,7 @@ impl Volume {
         Self { target, device }
     }
 
-    /// Restores the state before a create. Unstaging is possible, because the announced process has ended.
+    /// Restores the state before a create. Unstaging is possible, because the pending user's process has ended.
     fn stage_anew(&self, node: &Node, bundle: &Bundle, config: &[u8]) {
         let _ = node.unstage(&self.target).success();
         fs::write(bundle.config_path(), config).expect("a config");

@@ -90,13 +90,13 @@ pub struct User {
     pub sandbox: String,
     /// The UID of the pod.
     pub pod_uid: String,
-    /// The first process of the container; for a pending container, the process that creates it.
+    /// The first process of the container; for a pending user, the process that creates the container.
     pub process: Process,
     /// The mounts of the volume in the container. A sandbox has none here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<UserMount>,
-    /// For a pending container: the ids of other mounts of the device that existed in the delegate's mount namespace
-    /// before the create.
+    /// For a pending user: the ids of other mounts of the device that existed in the delegate's mount namespace before
+    /// the create.
     #[serde(default, rename = "others", skip_serializing_if = "Vec::is_empty")]
     pub other_mounts: Vec<u32>,
 }
@@ -192,9 +192,9 @@ impl VolumeRecord {
         self.users.retain(|user| !user.is(kind, id));
     }
 
-    /// Turns a pending container into a user, now that it was created. `process` is its first process. Returns false if
-    /// there is no pending container with this id.
-    pub fn publish(&mut self, id: &str, process: Process) -> bool {
+    /// Turns a pending user into a container, because it exists now. `process` is its first process. Returns false if
+    /// there is no pending user with this id.
+    pub fn confirm(&mut self, id: &str, process: Process) -> bool {
         let mut users = self.users.iter_mut();
         let Some(user) = users.find(|user| user.is(UserKind::Pending, id)) else {
             return false;
@@ -342,11 +342,11 @@ mod tests {
     }
 
     #[test]
-    fn publishing_turns_only_a_pending_container_into_a_user() {
+    fn only_a_pending_user_is_confirmed() {
         let mut record = record();
-        assert!(!record.publish("s", process(9)), "a sandbox isn't pending");
-        assert!(record.publish("c", process(7)));
-        assert!(!record.publish("c", process(8)), "it is published already");
+        assert!(!record.confirm("s", process(9)), "a sandbox isn't pending");
+        assert!(record.confirm("c", process(7)));
+        assert!(!record.confirm("c", process(8)), "it is confirmed already");
         let kinds = record
             .users
             .iter()

@@ -227,7 +227,7 @@ pub(super) enum Cause {
     )]
     ForeignMount { mount_point: PathBuf },
     #[error(
-        "container {0} isn't among its users, although its create announced it; hint: recreate the container"
+        "container {0} isn't among its users, although its create recorded it as pending; hint: recreate the container"
     )]
     NotPending(String),
     #[error(

@@ -1,4 +1,4 @@
-//! Lifecycle of a deferred volume: stage, mount in a sandbox, publish to containers, release, unstage.
+//! Lifecycle of a deferred volume: stage, mount in a sandbox, record users, release, unstage.
 //!
 //! `crust-blockfs` mounts file systems. This crate decides whether a volume may be mounted, and records which
 //! containers use it.
@@ -10,7 +10,7 @@
 //! |---|---|
 //! | [`stage()`], [`unstage()`] | write a volume's entry in the crust directory, and remove it |
 //! | [`read_staged`], [`volume_properties`], [`ensure_mounted()`] | read a staged volume, plan its mount, mount it |
-//! | [`publish`], [`release`], [`reconcile()`] | record users, remove them, and remove stale state |
+//! | [`add_pending`], [`confirm`], [`release`], [`reconcile()`] | record users, remove them, and remove stale state |
 //! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | report on volumes and grow them |
 //! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter a sandbox, the transient namespace, a new container's root |
 //! | [`propagated_mounts`] | unmount copies of a container's volumes that propagated to the host |
@@ -72,6 +72,6 @@ pub use resize::resize;
 pub use stage::{check_admission, stage, stage_and_mount, stage_without_waiting};
 pub use unstage::unstage;
 pub use users::{
-    NewContainer, announce, check_host_mounts, publish, release, release_sandbox, uses_device,
+    NewContainer, add_pending, check_host_mounts, confirm, release, release_sandbox, uses_device,
     withdraw,
 };

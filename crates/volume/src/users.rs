@@ -1,6 +1,6 @@
-//! Records the users of a volume. A container is announced before the delegate runs, published when it exists, and
-//! released when it has ended. Sandboxes are released too. A release can be repeated, and can be missed: a dead process
-//! doesn't count as a user, so that the next create or unstage corrects the record.
+//! Records the users of a volume. A container is a pending user while its create runs, is confirmed when it exists, and
+//! is released when it has ended. Sandboxes are released too. A release can be repeated, and can be missed: a dead
+//! process doesn't count as a user, so that the next create or unstage corrects the record.
 
 use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
@@ -27,13 +27,13 @@ pub struct NewContainer<'a> {
 }
 
 /// Records a container whose create is running as a pending user of a volume that is mounted in its sandbox.
-pub fn announce(
+pub fn add_pending(
     context: &Context<'_>,
     locked: &LockedVolume,
     container: NewContainer<'_>,
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
-    let announced = || -> Result<_, Cause> {
+    let added = || -> Result<_, Cause> {
         let Some(mut record) = locked.volume.record()? else {
             return Err(Cause::NotInUse);
         };
@@ -41,11 +41,11 @@ pub fn announce(
         record.add(pending_user(context, &record, container, mounts)?);
         Ok(locked.volume.write_record(&record)?)
     };
-    announced().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
+    added().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
 /// Returns a container whose create is running as a pending user. The user's process is this process, which becomes the
-/// delegate. If it ends before the container is published, the user is stale.
+/// delegate. If it ends before the user is confirmed, the user is stale.
 pub(super) fn pending_user(
     context: &Context<'_>,
     record: &VolumeRecord,
@@ -79,28 +79,28 @@ pub(super) fn pending_user(
     })
 }
 
-/// Makes an announced container a user, because the container exists now. `pid` is its first process.
-pub fn publish(
+/// Turns a pending user into a container, because the container exists now. `pid` is its first process.
+pub fn confirm(
     context: &Context<'_>,
     target: &TargetPath,
     id: &str,
     pid: i32,
 ) -> Result<(), VolumeError> {
-    let published = || -> Result<_, Cause> {
+    let confirmed = || -> Result<_, Cause> {
         let Some(locked) = context.lock_volume(target)? else {
             return Err(Cause::NotStaged(target.clone()));
         };
         let process = Process::from_pid(pid).map_err(|source| Cause::Process { pid, source })?;
         let mut record = locked.volume.record()?.ok_or(Cause::NotInUse)?;
-        if !record.publish(id, process) {
+        if !record.confirm(id, process) {
             return Err(Cause::NotPending(id.to_owned()));
         }
         Ok(locked.volume.write_record(&record)?)
     };
-    published().map_err(|cause| VolumeError::new(target, cause))
+    confirmed().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Fails if a volume was mounted on the host while an announced container was being created.
+/// Fails if a volume was mounted on the host while a pending user of it was being created.
 ///
 /// Copies of the container's own mounts are an error even if they have been unmounted. The plan avoids them, but a
 /// symbolic link in a directory that the container shares with the host can lead to a shared mount. A foreign mount is
@@ -137,7 +137,7 @@ pub fn check_host_mounts(
     checked().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Removes a pending user that this process [announced](announce), because the container won't be created. A pending
+/// Removes a pending user that this process [added](add_pending), because the container won't be created. A pending
 /// user with the same id and another process stays.
 pub fn withdraw(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
     let withdrawn = || -> Result<_, Cause> {

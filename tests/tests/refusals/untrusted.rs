@@ -72,7 +72,7 @@ on_each_delegate! {
         assert_eq!(unexpected_mounts(&volume.device, Some(other.pid())), <[String; 0]>::default());
     }
 
-    fn a_container_that_was_not_announced_is_not_published(delegate: Delegate) {
+    fn a_container_that_is_not_pending_is_not_confirmed(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let bundle = volume.app_bundle(&sandbox).write();
         let app = volume.run(&bundle);
