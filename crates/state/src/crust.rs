@@ -121,24 +121,25 @@ impl CrustDirectory {
                 entries,
             }));
         }
-        let twin_path = if *path == target { &resolved } else { &target };
-        let twin = match self.entry(twin_path)? {
-            Some(twin) => Some((twin.info()?, twin)),
+        let other_path = if *path == target { &resolved } else { &target };
+        let other_entry = match self.entry(other_path)? {
+            Some(other) => Some((other.info()?, other)),
             None => None,
         };
         let is_same_volume = |info: &MountInfo| info.target_path.as_ref() == Some(&target);
-        let Some((twin_info, twin)) = twin.filter(|(info, _)| is_same_volume(info)) else {
+        let other_entry = other_entry.filter(|(info, _)| is_same_volume(info));
+        let Some((other_info, other_entry)) = other_entry else {
             return Err(EntryError::HalfStaged {
-                missing: self.root.path().join(twin_path.digest().to_string()),
-                twin: entry.directory.path().to_owned(),
+                missing: self.root.path().join(other_path.digest().to_string()),
+                present: entry.directory.path().to_owned(),
             });
         };
         // The entry of the target path comes first. If the two entries differ, a stage that replaced the volume was
         // killed after it had written the entry of the resolved path.
         let (info, entries) = if *path == target {
-            (info, vec![entry, twin])
+            (info, vec![entry, other_entry])
         } else {
-            (twin_info, vec![twin, entry])
+            (other_info, vec![other_entry, entry])
         };
         Ok(Some(Volume {
             target,

@@ -26,11 +26,11 @@ pub enum EntryError {
         target: TargetPath,
     },
     /// One of the two entries of a volume behind a symbolic link is missing, or belongs to another volume.
-    #[error("{} is missing, or belongs to another volume than {}: the volume is only half staged; hint: stage it again", missing.display(), twin.display())]
+    #[error("{} is missing, or belongs to another volume than {}: the volume is only half staged; hint: stage it again", missing.display(), present.display())]
     HalfStaged {
         missing: PathBuf,
         /// The entry that exists: either the entry of the target path or the entry of the resolved path.
-        twin: PathBuf,
+        present: PathBuf,
     },
     /// The target path leads to a directory that is staged as another volume.
     #[error(

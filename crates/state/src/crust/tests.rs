@@ -452,22 +452,25 @@ fn a_survey_groups_the_entries_of_each_volume() {
     let plain = node.stage("data/pods/b");
     let given = node.stage("kubelet/pods/a");
     let resolved = node.target("data/pods/a");
-    let (whole, twins) = (
+    let (with_one_entry, with_two_entries) = (
         (Some(plain), Completeness::Complete, 1),
         Some(given.clone()),
     );
     assert_eq!(
         survey_summary(&node),
-        [whole.clone(), (twins.clone(), Completeness::Complete, 2)]
+        [
+            with_one_entry.clone(),
+            (with_two_entries.clone(), Completeness::Complete, 2)
+        ]
     );
     std::fs::remove_dir_all(node.file(&resolved, "")).unwrap();
     let missing = node.root.join("crust").join(resolved.digest().to_string());
     assert_eq!(
         survey_summary(&node),
         [
-            whole.clone(),
+            with_one_entry.clone(),
             (
-                twins.clone(),
+                with_two_entries.clone(),
                 Completeness::ResolvedEntryMissing(missing),
                 1
             )
@@ -477,7 +480,10 @@ fn a_survey_groups_the_entries_of_each_volume() {
     std::fs::remove_dir_all(node.file(&given, "")).unwrap();
     assert_eq!(
         survey_summary(&node),
-        [whole.clone(), (twins, Completeness::TargetEntryMissing, 1)]
+        [
+            with_one_entry.clone(),
+            (with_two_entries, Completeness::TargetEntryMissing, 1)
+        ]
     );
     let half = &node.crust.survey().unwrap();
     let half = half
@@ -489,7 +495,7 @@ fn a_survey_groups_the_entries_of_each_volume() {
     assert_eq!(again.completeness, Completeness::Complete, "staged again");
     node.crust.remove(&again).unwrap();
     assert!(node.crust.survey_again(half).unwrap().is_none());
-    assert_eq!(survey_summary(&node), [whole]);
+    assert_eq!(survey_summary(&node), [with_one_entry]);
 }
 
 #[test]

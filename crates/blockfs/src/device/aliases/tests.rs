@@ -149,8 +149,8 @@ fn a_loop_device_conflicts_with_device_mapper_over_its_file() {
     fs::write(&image, "").expect("the image is written");
     let lower = sysfs.device("loop0", "7:0");
     Sysfs::attach(&lower, &image, 0);
-    let twin = sysfs.device("loop1", "7:1");
-    Sysfs::attach(&twin, &image, 0);
+    let other = sysfs.device("loop1", "7:1");
+    Sysfs::attach(&other, &image, 0);
     let crypt = sysfs.device("dm-0", "253:0");
     Sysfs::lies_on(&crypt, &lower);
     assert!(sysfs.conflict("253:0", "7:1"));

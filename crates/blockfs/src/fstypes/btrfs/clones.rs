@@ -38,7 +38,7 @@ pub(super) fn check(device: &DeviceFacts) -> Result<(), UnfitDevice> {
     let mounted = read_mounted(Path::new(MOUNTED))
         .map_err(|error| unfit(format!("read {MOUNTED}: {error}"), "mount a sysfs at /sys"))?;
     let fsid = found.uuid.to_string();
-    match twin_of(device.number(), &fsid, &mounted) {
+    match find_mounted_clone(device.number(), &fsid, &mounted) {
         None => Ok(()),
         Some(other) => Err(unfit(
             format!(
@@ -68,12 +68,16 @@ impl Mounted {
 
 /// Returns the path of a device of another mounted file system with this id. Returns `None` if no other one is mounted,
 /// or if the device `own` is mounted with this id.
-fn twin_of<'a>(own: DeviceNumber, fsid: &str, mounted: &'a [Mounted]) -> Option<&'a Path> {
+fn find_mounted_clone<'a>(
+    own: DeviceNumber,
+    fsid: &str,
+    mounted: &'a [Mounted],
+) -> Option<&'a Path> {
     if mounted.iter().any(|fs| fs.has(own) && !fs.is_temporary) {
         return None;
     }
-    let twin = mounted.iter().find(|fs| fs.fsid == fsid && !fs.has(own))?;
-    twin.devices.first().map(|(path, _)| path.as_path())
+    let clone = mounted.iter().find(|fs| fs.fsid == fsid && !fs.has(own))?;
+    clone.devices.first().map(|(path, _)| path.as_path())
 }
 
 /// Reads the list of mounted file systems. File systems that are unmounted meanwhile are left out.
@@ -137,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_twin_is_another_device_with_the_same_id() {
+    fn a_mounted_clone_is_another_device_with_the_same_id() {
         let original = || mounted(FSID, false, 1);
         let clone = || mounted(FSID, true, 2);
-        for (own, list, twin) in [
+        for (own, list, expected) in [
             (1, vec![], None),
             (1, vec![mounted(OTHER, false, 3)], None),
             (
@@ -156,8 +160,8 @@ mod tests {
             (1, vec![clone(), original()], None),
             (2, vec![clone()], None),
         ] {
-            let found = twin_of(number(own), FSID, &list);
-            assert_eq!(found, twin.map(Path::new), "loop{own} beside {list:?}");
+            let found = find_mounted_clone(number(own), FSID, &list);
+            assert_eq!(found, expected.map(Path::new), "loop{own} beside {list:?}");
         }
     }
 
