@@ -5,9 +5,9 @@ use crate::config::Sharing;
 use crate::record::{Superblock, User, VolumeRecord};
 use crust_blockfs::DeviceNumber;
 
-/// A claim of a volume for a pod.
+/// A request to make a pod the owner of a volume.
 #[derive(Debug)]
-pub struct Claim<'a> {
+pub struct OwnershipRequest<'a> {
     pub pod_uid: &'a str,
     /// Whether the volume's access mode forbids a second pod.
     pub exclusive: bool,
@@ -18,9 +18,9 @@ pub struct Claim<'a> {
     pub device: DeviceNumber,
 }
 
-/// The way in which an admitted claim is mounted.
+/// The way in which the new owner's mount uses the device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Admission {
+pub enum DeviceAccess {
     /// The device isn't in use. The mount has to open it exclusively.
     First,
     /// A superblock with the same options exists already. The mount shares it.
@@ -30,7 +30,7 @@ pub enum Admission {
     },
 }
 
-impl Admission {
+impl DeviceAccess {
     /// Returns whether the mount shares a read-only superblock.
     #[must_use]
     pub const fn is_read_only(self) -> bool {
@@ -38,7 +38,7 @@ impl Admission {
     }
 }
 
-/// The reason why a claim is refused.
+/// The reason why a pod can't become the owner of a volume.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum Conflict {
     /// The access mode `SINGLE_NODE_SINGLE_WRITER` allows one pod.
@@ -59,7 +59,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The superblock that is mounted.
         existing: String,
-        /// The superblock that the claim requests.
+        /// The superblock that the pod requests.
         requested: String,
     },
     /// Either all files of a superblock have the label that it was mounted with, or each has its own label on the disk.
@@ -70,7 +70,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The label that the volume is mounted with.
         existing: SelinuxLabel,
-        /// The label that the claim requests.
+        /// The label that the pod requests.
         requested: SelinuxLabel,
     },
     /// Two block devices have the same data. If both were mounted, two superblocks would destroy the file system.
@@ -81,7 +81,7 @@ pub enum Conflict {
         owner: VolumeOwner,
         /// The device that the owner uses.
         existing: DeviceNumber,
-        /// The device that the claim is for.
+        /// The device that the pod requests.
         requested: DeviceNumber,
     },
 }
@@ -137,41 +137,41 @@ fn level(noun: &str) -> &'static str {
     }
 }
 
-/// Decides whether a claim is admitted. `records` are those of all volumes on the claimed device, and on devices with
-/// the same data, without users that have ended. The record of the claimed volume may be among them.
-pub fn admit(
-    claim: &Claim<'_>,
+/// Decides whether a pod may become the owner of a volume. `records` are those of all volumes on the volume's device,
+/// and on devices with the same data, without users that have ended. The volume's own record may be among them.
+pub fn decide_access(
+    request: &OwnershipRequest<'_>,
     records: &[VolumeRecord],
     sharing: Sharing,
-) -> Result<Admission, Conflict> {
-    let mut admission = Admission::First;
+) -> Result<DeviceAccess, Conflict> {
+    let mut access = DeviceAccess::First;
     for record in records {
         let other_pod = record
             .users
             .iter()
-            .find(|user| user.pod_uid != claim.pod_uid);
+            .find(|user| user.pod_uid != request.pod_uid);
         let Some(user) = other_pod.or(record.users.first()) else {
             continue;
         };
         let owner = VolumeOwner::of(user);
-        if record.device != claim.device {
-            let (existing, requested) = (record.device, claim.device);
+        if record.device != request.device {
+            let (existing, requested) = (record.device, request.device);
             return Err(Conflict::Alias {
                 owner,
                 existing,
                 requested,
             });
         }
-        if other_pod.is_some() && (claim.exclusive || record.exclusive) {
+        if other_pod.is_some() && (request.exclusive || record.exclusive) {
             return Err(Conflict::Exclusive(owner));
         }
         if other_pod.is_some() && sharing == Sharing::Deny {
             return Err(Conflict::SharingDenied(owner));
         }
         let existing = &record.superblock;
-        let requested = claim
+        let requested = request
             .superblock
-            .read_only_if(claim.only_reads && existing.read_only);
+            .read_only_if(request.only_reads && existing.read_only);
         if existing.differs_only_in_label(&requested) {
             let (existing, requested) = (SelinuxLabel::of(existing), SelinuxLabel::of(&requested));
             return Err(Conflict::Label {
@@ -189,9 +189,9 @@ pub fn admit(
             });
         }
         let read_only = existing.read_only;
-        admission = Admission::Joins { read_only };
+        access = DeviceAccess::Joins { read_only };
     }
-    Ok(admission)
+    Ok(access)
 }
 
 impl std::fmt::Display for Superblock {
@@ -212,7 +212,7 @@ mod tests {
     use crate::record::{UserKind, Version};
 
     const RW: fn() -> Superblock = || superblock(false, &[]);
-    const JOINS: Result<Admission, String> = Ok(Admission::Joins { read_only: false });
+    const JOINS: Result<DeviceAccess, String> = Ok(DeviceAccess::Joins { read_only: false });
 
     fn superblock(read_only: bool, options: &[&str]) -> Superblock {
         let options = options.iter().map(|option| (*option).to_owned()).collect();
@@ -257,16 +257,16 @@ mod tests {
         exclusive: bool,
         requested: &Superblock,
         records: &[VolumeRecord],
-    ) -> Result<Admission, String> {
+    ) -> Result<DeviceAccess, String> {
         let device = "7:1".parse().unwrap();
-        let claim = Claim {
+        let request = OwnershipRequest {
             pod_uid: "mine",
             exclusive,
             superblock: requested,
             only_reads: false,
             device,
         };
-        admit(&claim, records, Sharing::Allow).map_err(|conflict| conflict.to_string())
+        decide_access(&request, records, Sharing::Allow).map_err(|conflict| conflict.to_string())
     }
 
     #[test]
@@ -301,10 +301,10 @@ mod tests {
 
     #[test]
     fn the_first_user_gets_an_exclusive_mount() {
-        assert_eq!(decide(true, &RW(), &[]), Ok(Admission::First));
+        assert_eq!(decide(true, &RW(), &[]), Ok(DeviceAccess::First));
         let mut ended = used_by("other", "7:1", true, RW());
         ended.users.clear();
-        assert_eq!(decide(true, &RW(), &[ended]), Ok(Admission::First));
+        assert_eq!(decide(true, &RW(), &[ended]), Ok(DeviceAccess::First));
     }
 
     #[test]
@@ -333,7 +333,7 @@ mod tests {
             (&ro, &ro, false, Some(true)),
             (&superblock(true, &["discard"]), &RW(), true, None),
         ] {
-            let claim = Claim {
+            let request = OwnershipRequest {
                 pod_uid: "mine",
                 exclusive: false,
                 superblock: requested,
@@ -341,9 +341,9 @@ mod tests {
                 device: "7:1".parse().unwrap(),
             };
             let records = [used_by("other", "7:1", false, existing.clone())];
-            let admission = admit(&claim, &records, Sharing::Allow).ok();
-            let expected = expected.map(|read_only| Admission::Joins { read_only });
-            assert_eq!(admission, expected, "{existing} {requested} {only_reads}");
+            let access = decide_access(&request, &records, Sharing::Allow).ok();
+            let expected = expected.map(|read_only| DeviceAccess::Joins { read_only });
+            assert_eq!(access, expected, "{existing} {requested} {only_reads}");
         }
     }
 
@@ -422,7 +422,7 @@ mod tests {
     #[test]
     fn denied_sharing_refuses_other_pods_only() {
         let (device, rw) = ("7:1".parse().unwrap(), RW());
-        let claim = Claim {
+        let request = OwnershipRequest {
             pod_uid: "mine",
             exclusive: false,
             superblock: &rw,
@@ -431,13 +431,13 @@ mod tests {
         };
         let other = [used_by("other", "7:1", false, RW())];
         assert!(matches!(
-            admit(&claim, &other, Sharing::Deny),
+            decide_access(&request, &other, Sharing::Deny),
             Err(Conflict::SharingDenied(_))
         ));
         let mine = [used_by("mine", "7:1", false, RW())];
         assert_eq!(
-            admit(&claim, &mine, Sharing::Deny),
-            Ok(Admission::Joins { read_only: false })
+            decide_access(&request, &mine, Sharing::Deny),
+            Ok(DeviceAccess::Joins { read_only: false })
         );
     }
 }

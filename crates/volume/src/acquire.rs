@@ -2,13 +2,13 @@
 //! anything is mounted, and removed from the record if the mount fails.
 
 use crust_state::lock::LockName;
-use crust_state::ownership::Admission;
+use crust_state::ownership::DeviceAccess;
 use crust_state::record::{User, Version, VolumeRecord};
 use crust_state::{Config, Volume};
 
 use super::context::{Context, LockedVolume};
 use super::error::Cause;
-use super::owners::{self, Claimant};
+use super::owners::{self, NewOwner};
 use super::plan::MountPlan;
 
 /// Plans a mount of a volume and returns the record that the new user is added to: `live` if the volume has live users,
@@ -43,7 +43,7 @@ pub(super) fn acquire<T>(
     locked: &LockedVolume,
     plan: MountPlan,
     new: NewUser<'_>,
-    work: impl FnOnce(&MountPlan, Admission, &mut VolumeRecord) -> Result<T, Cause>,
+    work: impl FnOnce(&MountPlan, DeviceAccess, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
     let device = plan.device.number();
@@ -62,19 +62,19 @@ pub(super) fn acquire<T>(
     if let Err(error) = volume.record_presence() {
         tracing::debug!("{error}");
     }
-    let claimant = Claimant {
+    let new_owner = NewOwner {
         target,
         plan: &plan,
         pod_uid: &pod_uid,
         record: before,
     };
-    let claimed = owners::claim(context, claimant, |admission| {
-        record.superblock.read_only |= admission.is_read_only();
+    let granted = owners::take_ownership(context, new_owner, |access| {
+        record.superblock.read_only |= access.is_read_only();
         Ok(volume.write_record(&record)?)
     })?;
-    let admission = claimed.admission;
-    let plan = plan.with_mounted_read_only(admission.is_read_only());
-    match work(&plan, admission, &mut record) {
+    let access = granted.access;
+    let plan = plan.with_mounted_read_only(access.is_read_only());
+    match work(&plan, access, &mut record) {
         Ok(result) => {
             // The volume is mounted now: if this write fails, the record written before still names the user.
             volume.write_record(&record)?;
@@ -83,7 +83,7 @@ pub(super) fn acquire<T>(
         Err(cause) => {
             // An error of restoring the record is ignored, because the cause matters more.
             let restored = volume.write_record(before);
-            if claimed.is_new_owner && restored.is_ok() {
+            if granted.is_newly_listed && restored.is_ok() {
                 let _ = owners::remove_owner(context, target, device);
             }
             Err(cause)

@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use crust_state::ownership::Admission;
+use crust_state::ownership::DeviceAccess;
 use crust_state::record::{UserKind, UserMount, VolumeRecord};
 
 use super::acquire::{NewUser, acquire, plan_for_users};
@@ -14,8 +14,8 @@ use super::new_mount::{self, NewMount};
 use super::plan::check_disk;
 use super::users::{NewContainer, live_record, pending_user};
 
-/// Announces a container that is about to be created, and mounts a volume for it alone. The returned mount is detached;
-/// the file system stays mounted until the last view of it is gone.
+/// Records a container whose create is running as a pending user, and mounts a volume for it alone. The returned mount
+/// is detached; the file system stays mounted until the last view of it is gone.
 pub fn mount_for_container(
     context: &Context<'_>,
     locked: &LockedVolume,
@@ -32,7 +32,8 @@ pub fn mount_for_container(
     })
 }
 
-/// Announces a container that is about to be created, and whose hook will mount the volume by [`mount_reserved`].
+/// Records a container whose create is running as a pending user. Its hook will mount the volume by
+/// [`mount_reserved`].
 pub fn reserve(
     context: &Context<'_>,
     locked: &LockedVolume,
@@ -41,9 +42,9 @@ pub fn reserve(
 ) -> Result<(), VolumeError> {
     acquire_for_container(context, locked, container, mounts, |new, _| {
         check_disk(new.volume.info(), &new.plan.device)?;
-        match new.admission {
-            Admission::First => new_mount::check_not_held(context, new.plan),
-            Admission::Joins { .. } => Ok(()),
+        match new.access {
+            DeviceAccess::First => new_mount::check_not_held(context, new.plan),
+            DeviceAccess::Joins { .. } => Ok(()),
         }
     })
 }
@@ -78,12 +79,12 @@ pub fn mount_reserved(
                 user,
                 before: &others,
             },
-            |plan, admission, record| {
+            |plan, access, record| {
                 let new = NewMount {
                     volume: &locked.volume,
                     plan,
                     pod_uid: &pod_uid,
-                    admission,
+                    access,
                 };
                 let mount = new_mount::mount(context, new, record)?;
                 locked.volume.write_runtime_cli(cli)?;
@@ -115,12 +116,12 @@ fn acquire_for_container<T>(
                 user,
                 before: &before,
             },
-            |plan, admission, record| {
+            |plan, access, record| {
                 let new = NewMount {
                     volume,
                     plan,
                     pod_uid: container.pod_uid,
-                    admission,
+                    access,
                 };
                 work(new, record)
             },

@@ -45,7 +45,7 @@ pub(super) struct MountStatus {
     /// The volume's record with its live users.
     pub(super) before: VolumeRecord,
     pub(super) is_mounted: bool,
-    /// The volume is mounted as it is staged, and the sandbox is a recorded user: there is nothing to claim or mount.
+    /// The volume is mounted as it is staged, and the sandbox is a recorded user: there is nothing to do.
     pub(super) is_complete: bool,
 }
 
@@ -81,7 +81,7 @@ impl MountStatus {
             }
         }
         let is_mounted = mount.is_some();
-        // A superblock other than the staged one is refused by the claim.
+        // `take_ownership` refuses a superblock other than the staged one.
         let is_mounted_as_staged = is_mounted && before.superblock == plan.superblock;
         let is_complete =
             is_mounted_as_staged && before.user(UserKind::Sandbox, sandbox.id()).is_some();
@@ -118,7 +118,7 @@ pub(super) fn try_ensure_mounted(
         user: sandbox_user(request.record),
         before: &before,
     };
-    acquire(context, locked, plan, new, |plan, admission, record| {
+    acquire(context, locked, plan, new, |plan, access, record| {
         if is_mounted {
             record.mark_prepared(pod_uid);
             return Ok(());
@@ -127,7 +127,7 @@ pub(super) fn try_ensure_mounted(
             volume,
             plan,
             pod_uid,
-            admission,
+            access,
         };
         let mount = new_mount::mount(context, new, record)?;
         request

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crust_state::Volume;
-use crust_state::ownership::Admission;
+use crust_state::ownership::DeviceAccess;
 use crust_state::record::VolumeRecord;
 use rustix::fs::StatVfsMountFlags;
 use rustix::mount::MountAttrFlags;
@@ -26,7 +26,7 @@ pub(super) struct NewMount<'a> {
     pub(super) plan: &'a MountPlan,
     pub(super) pod_uid: &'a str,
     /// Whether the device may have users already.
-    pub(super) admission: Admission,
+    pub(super) access: DeviceAccess,
 }
 
 /// Mounts the file system, carries out a pending resize, and applies fsGroup unless the record says that it has been
@@ -41,7 +41,7 @@ pub(super) fn mount(
     let plan = new.plan;
     check_disk(new.volume.info(), &plan.device)?;
     filesystem::read_ahead(&plan.superblock.fstype, &plan.device);
-    let exclusive = new.admission == Admission::First;
+    let exclusive = new.access == DeviceAccess::First;
     if exclusive {
         check_not_held(context, plan)?;
     }

@@ -1,9 +1,10 @@
-//! Claims a device for a pod. A claim is granted or refused by the records of all volumes on the device.
+//! Makes a pod the owner of a volume. Whether the pod may become the owner depends on the records of all volumes on the
+//! device.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::device::OwnerListVersion;
 use crust_state::lock::LockName;
-use crust_state::ownership::{Admission, Claim, admit};
+use crust_state::ownership::{DeviceAccess, OwnershipRequest, decide_access};
 use crust_state::record::VolumeRecord;
 use crust_state::{Config, Process, TargetPath};
 
@@ -11,9 +12,9 @@ use super::context::Context;
 use super::error::Cause;
 use super::plan::MountPlan;
 
-/// The volume and the pod of a claim.
+/// A pod that is to become the owner of a volume.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Claimant<'a> {
+pub(super) struct NewOwner<'a> {
     pub(super) target: &'a TargetPath,
     pub(super) plan: &'a MountPlan,
     pub(super) pod_uid: &'a str,
@@ -22,22 +23,22 @@ pub(super) struct Claimant<'a> {
 }
 
 #[derive(Debug)]
-pub(super) struct GrantedClaim {
-    pub(super) admission: Admission,
-    /// Whether the volume was added to its device's list of owners by this claim.
-    pub(super) is_new_owner: bool,
+pub(super) struct GrantedOwnership {
+    pub(super) access: DeviceAccess,
+    /// Whether the volume is new in its device's list of owners.
+    pub(super) is_newly_listed: bool,
 }
 
 /// Checks that a pod may use a volume, adds the volume to its device's list of owners, and calls `write` to write the
-/// volume's record. All of this happens under the owners' lock, so that no other claim is decided in between.
-pub(super) fn claim(
+/// volume's record. All of this happens under the owners' lock, so that no other pod takes ownership in between.
+pub(super) fn take_ownership(
     context: &Context<'_>,
-    claimant: Claimant<'_>,
-    write: impl FnOnce(Admission) -> Result<(), Cause>,
-) -> Result<GrantedClaim, Cause> {
-    let Claimant { target, plan, .. } = claimant;
+    new_owner: NewOwner<'_>,
+    write: impl FnOnce(DeviceAccess) -> Result<(), Cause>,
+) -> Result<GrantedOwnership, Cause> {
+    let NewOwner { target, plan, .. } = new_owner;
     let own_device = plan.device.number();
-    let mut probe_all = claimant.record.users.is_empty();
+    let mut probe_all = new_owner.record.users.is_empty();
     let (mut known_lists, mut devices) = (Vec::new(), Vec::new());
     let _lock = loop {
         // Devices are probed before the lock is taken, because the whole node shares the lock and a loop device's file
@@ -62,23 +63,26 @@ pub(super) fn claim(
         }
     };
     let owners = read_owners(context, target, own_device, devices)?;
-    let admission = decide(context.config, claimant, owners.other_records)?;
+    let access = decide(context.config, new_owner, owners.other_records)?;
     context.loop_devices.note_alive(own_device);
     context.state.add_device_volume(own_device, target)?;
-    write(admission)?;
-    Ok(GrantedClaim {
-        admission,
-        is_new_owner: owners.is_target_missing,
+    write(access)?;
+    Ok(GrantedOwnership {
+        access,
+        is_newly_listed: owners.is_target_missing,
     })
 }
 
-/// Returns the result that a claim would have now. Nothing is locked or written, so a later claim may have another
-/// result.
-pub(super) fn preview(context: &Context<'_>, claimant: Claimant<'_>) -> Result<Admission, Cause> {
-    let Claimant { target, plan, .. } = claimant;
+/// Returns the result that [`take_ownership`] would have now. Nothing is locked or written, so a later call may have
+/// another result.
+pub(super) fn preview(
+    context: &Context<'_>,
+    new_owner: NewOwner<'_>,
+) -> Result<DeviceAccess, Cause> {
+    let NewOwner { target, plan, .. } = new_owner;
     let devices = related_devices(context, plan, context.state.devices_with_volumes()?)?;
     let owners = read_owners(context, target, plan.device.number(), devices)?;
-    decide(context.config, claimant, owners.other_records)
+    decide(context.config, new_owner, owners.other_records)
 }
 
 /// The owners of a volume's device and of the devices with the same data.
@@ -114,20 +118,20 @@ fn read_owners(
 
 fn decide(
     config: &Config,
-    claimant: Claimant<'_>,
+    new_owner: NewOwner<'_>,
     other_records: Vec<VolumeRecord>,
-) -> Result<Admission, Cause> {
-    let plan = claimant.plan;
-    let claim = Claim {
-        pod_uid: claimant.pod_uid,
+) -> Result<DeviceAccess, Cause> {
+    let plan = new_owner.plan;
+    let request = OwnershipRequest {
+        pod_uid: new_owner.pod_uid,
         exclusive: plan.exclusive,
         superblock: &plan.superblock,
         only_reads: plan.read_only,
         device: plan.device.number(),
     };
-    let mut records = vec![claimant.record.clone()];
+    let mut records = vec![new_owner.record.clone()];
     records.extend(other_records);
-    Ok(admit(&claim, &records, config.shared)?)
+    Ok(decide_access(&request, &records, config.shared)?)
 }
 
 /// Returns the devices whose lists of owners aren't among the known ones.
@@ -154,7 +158,7 @@ fn related_devices(
     Ok(related)
 }
 
-/// Removes a volume from its device's list of owners, after a claim whose mount failed.
+/// Removes a volume from its device's list of owners, because its mount failed after [`take_ownership`].
 pub(super) fn remove_owner(
     context: &Context<'_>,
     target: &TargetPath,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::info::AccessMode;
-use crust_state::ownership::Admission;
+use crust_state::ownership::DeviceAccess;
 use crust_state::record::{User, VolumeRecord};
 use crust_state::{TargetPath, Volume};
 use serde::{Serialize, Serializer};
@@ -15,7 +15,7 @@ use super::acquire::plan_for_users;
 use super::context::Context;
 use super::ensure::MountStatus;
 use super::error::{Cause, VolumeError};
-use super::owners::{self, Claimant};
+use super::owners::{self, NewOwner};
 use super::plan::{MountPlan, VolumeProperties, check_disk, try_read_staged};
 use super::users::live_record;
 use crate::sandbox::Sandbox;
@@ -73,11 +73,11 @@ pub enum PodAccess {
     Mounted,
 }
 
-impl From<Admission> for PodAccess {
-    fn from(admission: Admission) -> Self {
-        match admission {
-            Admission::First => Self::First,
-            Admission::Joins { .. } => Self::Joins,
+impl From<DeviceAccess> for PodAccess {
+    fn from(access: DeviceAccess) -> Self {
+        match access {
+            DeviceAccess::First => Self::First,
+            DeviceAccess::Joins { .. } => Self::Joins,
         }
     }
 }
@@ -160,21 +160,21 @@ fn access(
     if !mounted {
         check_disk(volume.info(), &plan.device)?;
     }
-    let claimant = Claimant {
+    let new_owner = NewOwner {
         target: volume.target(),
         plan,
         pod_uid: pod.uid,
         record: &before,
     };
-    let admission = owners::preview(context, claimant)?;
+    let access = owners::preview(context, new_owner)?;
     if mounted {
         return Ok(PodAccess::Mounted);
     }
-    if admission == Admission::First && seems_held(plan)? {
+    if access == DeviceAccess::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();
         return Err(Cause::DeviceBusy { device });
     }
-    Ok(admission.into())
+    Ok(access.into())
 }
 
 /// Returns true if the device has a holder without a record, as far as mount table and sysfs show. A create opens the

@@ -83,7 +83,7 @@ fn probes_and_tables(part: &TracedCalls) -> [usize; 2] {
 }
 
 /// Returns whether the loop devices were probed more than twice within 90 ms. A result is cached for 100 ms. If it
-/// expires during a claim, the listed devices are probed for that claim, and all others for the next claim.
+/// expires while a pod takes ownership, the listed devices are probed for that pod, and all others for the next one.
 fn is_probed_too_often(part: &TracedCalls) -> bool {
     let asked = part.times_of("clone(");
     // The trace has the time of the call. The 100 ms of the cache start before the call.

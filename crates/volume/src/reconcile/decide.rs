@@ -183,7 +183,7 @@ impl ObservedVolume {
             parts.extend(self.decide_copy().filter(|_| !parts.iter().any(is_removed)));
             return parts;
         }
-        let cli = self.decide_unclaimed_cli();
+        let cli = self.decide_unrecorded_cli();
         let may_have_other_user = matches!(&cli, Some((_, Leave(_))));
         parts.extend(cli);
         let entries = self.decide_entries().filter(|_| !may_have_other_user);
@@ -204,7 +204,7 @@ impl ObservedVolume {
 
     /// Decides about a `runtime-cli` without a record. Other runtimes that follow the protocol keep records of their
     /// own, and may use the device in a virtual machine, which can't be seen from here.
-    fn decide_unclaimed_cli(&self) -> Option<(VolumePart, RemovalDecision)> {
+    fn decide_unrecorded_cli(&self) -> Option<(VolumePart, RemovalDecision)> {
         let (cli, is_this_runtime) = self.cli.as_ref().filter(|_| !self.has_record())?;
         let decision = match &self.devices {
             Some(DeviceState::Free) if *is_this_runtime => {

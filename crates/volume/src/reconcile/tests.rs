@@ -505,7 +505,7 @@ fn an_owner_whose_volume_was_staged_meanwhile_stays() {
     });
 }
 
-/// A create claims its device while volumes are checked, which replaces the list of an earlier boot.
+/// A create takes ownership of its device while volumes are checked, which replaces the list of an earlier boot.
 #[test]
 fn an_owner_listed_in_place_of_an_earlier_boots_stays() {
     let node = TestNode::new();

@@ -1,4 +1,4 @@
-//! Claims of volumes on devices with the same data. Needs root.
+//! Ownership of volumes on devices with the same data. Needs root.
 #![allow(
     clippy::disallowed_methods,
     reason = "tests run tools and set up files by path"
@@ -119,7 +119,7 @@ fn reattach(device: TestLoopDevice, from: &Image, to: &Image) -> Option<TestLoop
 }
 
 #[test]
-fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
+fn an_owned_device_that_is_reattached_to_the_file_is_found() {
     for _ in 0..10 {
         let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
@@ -142,10 +142,10 @@ fn a_claimed_device_that_is_reattached_to_the_file_is_found() {
     panic!("another process took the number each time");
 }
 
-/// The cache still has the file that the device had earlier: the device was probed for the second pod's claim, while
-/// the first pod was in the device's list of owners.
+/// The cache still has the file that the device had earlier: the device was probed for the second pod while the first
+/// pod was in the device's list of owners.
 #[test]
-fn a_released_device_claimed_by_another_pod_is_found() {
+fn a_released_device_owned_by_another_pod_is_found() {
     for _ in 0..10 {
         let node = TestNode::new();
         let [elsewhere, shared, first] = [(); 3].map(|()| Image::ext4(&[]));
