@@ -156,7 +156,7 @@ impl StagingNode {
 
     /// Checks whether the runtime may stage a volume for a caller of a socket. The returned reservation must be kept
     /// until the runtime has staged it.
-    pub(crate) async fn check_admission(
+    pub(crate) async fn check_staging(
         &self,
         target: TargetPath,
         info: MountInfo,
@@ -165,7 +165,7 @@ impl StagingNode {
         let reservation = Reservation::new(&self.totals, limits);
         self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
             let limiter = |growth, crust: Option<&_>| reservation.reserve(growth, crust);
-            crust_volume::check_admission(context, &target, &info, &limiter)?;
+            crust_volume::check_staging(context, &target, &info, &limiter)?;
             Ok(reservation)
         })
         .await

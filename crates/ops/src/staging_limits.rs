@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crust_state::CrustDirectory;
 use crust_state::crust::EntryUsage;
-use crust_volume::AdmissionError;
+use crust_volume::StagingError;
 
 /// The number of stages after which the entries are counted again. Entries that other programs add or remove in between
 /// aren't noticed.
@@ -60,7 +60,7 @@ impl Reservation {
         &self,
         growth: EntryUsage,
         crust: Option<&CrustDirectory>,
-    ) -> Result<(), AdmissionError> {
+    ) -> Result<(), StagingError> {
         self.totals.reserve(self.limits, growth, crust)?;
         let mut reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner);
         *reserved = sum(*reserved, growth);
@@ -79,24 +79,24 @@ impl Drop for Reservation {
 impl StagedTotals {
     /// Reserves the growth of a stage.
     ///
-    /// Fails with [`AdmissionError::WouldWait`] if the entries must be counted and `crust` is `None`, and with
-    /// [`AdmissionError::CountFailed`] if they can't be counted, because no limit could be enforced then.
+    /// Fails with [`StagingError::WouldWait`] if the entries must be counted and `crust` is `None`, and with
+    /// [`StagingError::CountFailed`] if they can't be counted, because no limit could be enforced then.
     fn reserve(
         &self,
         limits: StagingLimits,
         growth: EntryUsage,
         crust: Option<&CrustDirectory>,
-    ) -> Result<(), AdmissionError> {
+    ) -> Result<(), StagingError> {
         if self
             .try_reserve(limits, growth)
             .is_some_and(|reserved| reserved.is_ok())
         {
             return Ok(());
         }
-        let crust = crust.ok_or(AdmissionError::WouldWait)?;
+        let crust = crust.ok_or(StagingError::WouldWait)?;
         let ended = self.state().ended;
         self.set_count(
-            crust.entry_usage().map_err(AdmissionError::CountFailed)?,
+            crust.entry_usage().map_err(StagingError::CountFailed)?,
             ended,
         );
         self.try_reserve(limits, growth).unwrap_or(Ok(()))
@@ -107,7 +107,7 @@ impl StagedTotals {
         &self,
         limits: StagingLimits,
         growth: EntryUsage,
-    ) -> Option<Result<(), AdmissionError>> {
+    ) -> Option<Result<(), StagingError>> {
         let mut state = self.state();
         if state.since_count >= STAGES_PER_COUNT {
             return None;
@@ -150,8 +150,8 @@ fn sum(one: EntryUsage, other: EntryUsage) -> EntryUsage {
 impl StagingLimits {
     /// Checks the total after a stage's growth. Volumes that root staged may exceed a limit already; then only growth
     /// in the limit's unit is refused.
-    fn check(self, growth: EntryUsage, total: EntryUsage) -> Result<(), AdmissionError> {
-        let limit_reached = |unit, used, limit, setting| AdmissionError::LimitReached {
+    fn check(self, growth: EntryUsage, total: EntryUsage) -> Result<(), StagingError> {
+        let limit_reached = |unit, used, limit, setting| StagingError::LimitReached {
             unit,
             used,
             limit,
@@ -199,7 +199,7 @@ mod tests {
         let reserve = |limits, bytes| totals.reserve(limits, amount(1, bytes), None);
         let unknown = reserve(LIMITS, 1);
         assert!(
-            matches!(unknown, Err(AdmissionError::WouldWait)),
+            matches!(unknown, Err(StagingError::WouldWait)),
             "there was no count"
         );
         let nothing = EntryUsage::default();
@@ -207,7 +207,7 @@ mod tests {
         assert!(reserve(LIMITS, 999).is_ok());
         let exhausted = reserve(LIMITS, 2);
         assert!(
-            matches!(exhausted, Err(AdmissionError::WouldWait)),
+            matches!(exhausted, Err(StagingError::WouldWait)),
             "a refusal needs a count"
         );
         assert!(reserve(LIMITS, 1).is_ok());
@@ -221,7 +221,7 @@ mod tests {
             assert!(reserve(limits, 1).is_ok());
         }
         let old = reserve(limits, 1);
-        assert!(matches!(old, Err(AdmissionError::WouldWait)));
+        assert!(matches!(old, Err(StagingError::WouldWait)));
     }
 
     /// No call has written its entry when the next one counts the entries.
@@ -242,7 +242,7 @@ mod tests {
         let mut running: Vec<Reservation> = (0..LIMITS.volumes).map(|_| call().unwrap()).collect();
         let refused = call().map(drop);
         assert!(
-            matches!(refused, Err(AdmissionError::LimitReached { .. })),
+            matches!(refused, Err(StagingError::LimitReached { .. })),
             "{refused:?}"
         );
         // A call that ends without an entry releases its reservation.
@@ -264,7 +264,7 @@ mod tests {
         std::fs::write(&config.crust_root, "no directory").unwrap();
         let refused = reserve();
         assert!(
-            matches!(refused, Err(AdmissionError::CountFailed(_))),
+            matches!(refused, Err(StagingError::CountFailed(_))),
             "{refused:?}"
         );
         std::fs::remove_file(&config.crust_root).unwrap();

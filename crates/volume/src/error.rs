@@ -1,6 +1,6 @@
 //! Errors of operations on volumes, and their gRPC status codes.
 
-mod admission_error;
+mod staging_error;
 
 use std::path::PathBuf;
 
@@ -17,7 +17,6 @@ use crust_state::state_directory::StateError;
 use crate::propagated_mounts::RemainingCopy;
 use crate::sandbox::SandboxError;
 
-pub use admission_error::AdmissionError;
 use crust_blockfs::device::DeviceError;
 use crust_blockfs::filesystem::MountError;
 use crust_blockfs::fsgroup::FsGroupError;
@@ -25,6 +24,7 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
+pub use staging_error::StagingError;
 
 /// A gRPC status code, by which callers of the CLI distinguish errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,10 +100,10 @@ impl VolumeError {
             | Cause::RivalBusy { .. }
             | Cause::Resize(ResizeError::Growth(GrowthError::Refused { .. }))
             | Cause::Conflict(_)
-            | Cause::Admission(
-                AdmissionError::TargetIsMountPoint(_)
-                | AdmissionError::TargetNotEmpty(_)
-                | AdmissionError::TargetUnreadable(_),
+            | Cause::Staging(
+                StagingError::TargetIsMountPoint(_)
+                | StagingError::TargetNotEmpty(_)
+                | StagingError::TargetUnreadable(_),
             )
             | Cause::Contended
             | Cause::Restaged
@@ -117,9 +117,9 @@ impl VolumeError {
                 | DeviceError::NotAbsolute { .. },
             )
             | Cause::Options(_)
-            | Cause::Admission(AdmissionError::TargetNotAllowed { .. })
+            | Cause::Staging(StagingError::TargetNotAllowed { .. })
             | Cause::FileSystem { .. } => GrpcCode::InvalidArgument,
-            Cause::Admission(AdmissionError::LimitReached { .. }) => GrpcCode::ResourceExhausted,
+            Cause::Staging(StagingError::LimitReached { .. }) => GrpcCode::ResourceExhausted,
             Cause::Mount(error) if error.is_request_error() => GrpcCode::InvalidArgument,
             Cause::Resize(ResizeError::UnreachableSize { .. }) => GrpcCode::OutOfRange,
             Cause::Unsupported(_)
@@ -258,7 +258,7 @@ pub(super) enum Cause {
     #[error("mountInfo: {0}")]
     Info(#[from] InfoError),
     #[error(transparent)]
-    Admission(#[from] AdmissionError),
+    Staging(#[from] StagingError),
     #[error(transparent)]
     Entry(#[from] EntryError),
     #[error(transparent)]

@@ -20,7 +20,6 @@
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
 mod acquire;
-mod admission;
 pub mod attach;
 pub mod bare_directory;
 mod container_mount;
@@ -46,6 +45,7 @@ mod resize;
 pub mod rootfs;
 pub mod sandbox;
 mod stage;
+mod staging_checks;
 mod superblock;
 mod target_index;
 mod tmpfs;
@@ -53,12 +53,11 @@ mod unstage;
 mod users;
 mod volume_mounts;
 
-pub use admission::GrowthLimiter;
 pub use container_mount::{mount_for_container, mount_reserved, reserve};
 pub use context::{Context, LockedVolume, lock, lock_unchanged};
 pub use difference::differences;
 pub use ensure::{SandboxRequest, ensure_mounted, open_views};
-pub use error::{AdmissionError, GrpcCode, VolumeError};
+pub use error::{GrpcCode, StagingError, VolumeError};
 pub use find::{FindError, VolumeQuery, find_volume, parse_query};
 pub use health::{HealthCheck, VolumeCondition, VolumeStats, check_health, stats};
 pub use inspect::{BlockDevice, Inspection, ObservedUser, inspect};
@@ -69,7 +68,8 @@ pub use reconcile::{
     ItemReport, ReconcileMode, ReconcileReport, StateItem, SweepError, reconcile, sweep,
 };
 pub use resize::resize;
-pub use stage::{check_admission, stage, stage_and_mount, stage_without_waiting};
+pub use stage::{check_staging, stage, stage_and_mount, stage_without_waiting};
+pub use staging_checks::GrowthLimiter;
 pub use unstage::unstage;
 pub use users::{
     NewContainer, add_pending, check_host_mounts, confirm, release, release_sandbox, uses_device,

@@ -9,13 +9,13 @@ use crust_state::lock::{LockError, LockName};
 use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
 
-use super::admission::{self, GrowthLimiter};
 use super::context::{Context, LockedVolume};
 use super::difference::{differences, differences_in_use};
 use super::ensure::{SandboxRequest, try_ensure_mounted};
-use super::error::{AdmissionError, Cause, VolumeError};
+use super::error::{Cause, StagingError, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::plan::{self, MountPlan};
+use super::staging_checks::{self, GrowthLimiter};
 use super::target_index;
 use super::users::{check_no_live_user, live_record, may_have_users};
 use crust_blockfs::options;
@@ -62,7 +62,7 @@ pub fn stage_without_waiting(
     }
     openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
     let lookup = target.look_up_cached()?;
-    if !may_wait && !admission::is_acceptable_without_waiting(context, &lookup) {
+    if !may_wait && !staging_checks::is_acceptable_without_waiting(context, &lookup) {
         return None;
     }
     let staged = || -> Result<_, Cause> {
@@ -73,11 +73,11 @@ pub fn stage_without_waiting(
             return Ok(None);
         }
         if may_wait {
-            admission::check(context, &lookup)?;
+            staging_checks::check(context, &lookup)?;
         }
         let growth = EntryUsage {
             entries: 1,
-            bytes: admission::size(&info),
+            bytes: staging_checks::size(&info),
         };
         limiter(growth, may_wait.then_some(context.crust))?;
         target_index::add_without_waiting(context, &lookup)?;
@@ -90,9 +90,7 @@ pub fn stage_without_waiting(
     }
     match staged {
         Ok(staged) => staged.map(Ok),
-        Err(Cause::Lock(LockError::Held { .. }) | Cause::Admission(AdmissionError::WouldWait)) => {
-            None
-        }
+        Err(Cause::Lock(LockError::Held { .. }) | Cause::Staging(StagingError::WouldWait)) => None,
         Err(cause) => Some(Err(VolumeError::new(target, cause))),
     }
 }
@@ -162,8 +160,8 @@ pub(super) fn try_stage<'a>(
     let is_unchanged =
         readable_volume(&present).is_some_and(|present| has_same_meaning(context, present, &info));
     if let Some(limiter) = limiter.filter(|_| !is_unchanged) {
-        admission::check_both(context, [&lookup, &locked.requested.look_up()])?;
-        admission::reserve_growth(context, limiter, &lookup, &present, &info)?;
+        staging_checks::check_both(context, [&lookup, &locked.requested.look_up()])?;
+        staging_checks::reserve_growth(context, limiter, &lookup, &present, &info)?;
     }
     if let Some(before) = before.filter(|_| !is_unchanged) {
         tracing::warn!(
@@ -179,7 +177,7 @@ pub(super) fn try_stage<'a>(
 /// caller. A volume that is staged already with the same meaning is always accepted.
 ///
 /// A device that can't be opened isn't an error here: the other program reports it.
-pub fn check_admission(
+pub fn check_staging(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
@@ -187,18 +185,18 @@ pub fn check_admission(
 ) -> Result<(), VolumeError> {
     let requested = target;
     let target = &context.staged_target(requested);
-    let admitted = || -> Result<(), Cause> {
+    let checked = || -> Result<(), Cause> {
         let present = context.crust.volume(target);
         if is_staged_as(context, &present, info)? {
             return Ok(());
         }
         let lookup = target.look_up();
-        admission::check_both(context, [&lookup, &requested.look_up()])?;
-        Ok(admission::reserve_growth(
+        staging_checks::check_both(context, [&lookup, &requested.look_up()])?;
+        Ok(staging_checks::reserve_growth(
             context, limiter, &lookup, &present, info,
         )?)
     };
-    admitted().map_err(|cause| VolumeError::new(requested, cause))
+    checked().map_err(|cause| VolumeError::new(requested, cause))
 }
 
 /// Returns true if a stage would change nothing, because the volume is staged or in use with the same meaning. Fails if

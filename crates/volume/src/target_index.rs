@@ -7,7 +7,7 @@ use crust_state::lock::LockName;
 use crust_state::target::TargetLookup;
 
 use super::context::Context;
-use super::error::{AdmissionError, Cause};
+use super::error::{Cause, StagingError};
 
 /// Adds a target path to the index. Must be called before the entry is written.
 pub(super) fn add(
@@ -26,7 +26,7 @@ pub(super) fn add(
     Ok(context.state.add_targets(std::slice::from_ref(target))?)
 }
 
-/// Adds a target path without waiting. Fails with [`AdmissionError::WouldWait`] if the index must be made from the
+/// Adds a target path without waiting. Fails with [`StagingError::WouldWait`] if the index must be made from the
 /// staged volumes first.
 pub(super) fn add_without_waiting(
     context: &Context<'_>,
@@ -37,7 +37,7 @@ pub(super) fn add_without_waiting(
         && context.crust.may_hold_volumes()?
         && !context.state.has_index()?
     {
-        return Err(Cause::Admission(AdmissionError::WouldWait));
+        return Err(Cause::Staging(StagingError::WouldWait));
     }
     add(context, target, deadline)
 }

@@ -154,7 +154,7 @@ impl StorageService {
         // The runtime's command stages anything, but callers of this socket are restricted.
         let node = self.0.node();
         let _reservation = node
-            .check_admission(target.clone(), info, self.0.staging_limits())
+            .check_staging(target.clone(), info, self.0.staging_limits())
             .await?;
         let runtime = self.0.runtime();
         let call = CliCall {

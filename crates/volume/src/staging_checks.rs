@@ -7,16 +7,16 @@ use crust_state::target::TargetLookup;
 use crust_state::{CrustDirectory, MountInfo, TargetPath, Volume};
 
 use super::context::Context;
-use super::error::AdmissionError;
+use super::error::StagingError;
 use crate::bare_directory::{self, DirectoryContents};
 
 /// Reserves capacity for the growth of the crust directory by a stage, or refuses the stage. A stage that replaces an
 /// entry counts only the bytes by which the new entry is longer.
 ///
 /// The callback may count the entries of the crust directory if the directory is passed to it. Otherwise the callback
-/// must not wait for a disk, and fails with [`AdmissionError::WouldWait`] if it would have to wait.
+/// must not wait for a disk, and fails with [`StagingError::WouldWait`] if it would have to wait.
 pub type GrowthLimiter<'a> =
-    &'a (dyn Fn(EntryUsage, Option<&CrustDirectory>) -> Result<(), AdmissionError> + Sync);
+    &'a (dyn Fn(EntryUsage, Option<&CrustDirectory>) -> Result<(), StagingError> + Sync);
 
 /// Reserves capacity for a stage if it makes the crust directory grow.
 pub(super) fn reserve_growth(
@@ -25,7 +25,7 @@ pub(super) fn reserve_growth(
     lookup: &TargetLookup<'_>,
     present: &Result<Option<Volume>, EntryError>,
     info: &MountInfo,
-) -> Result<(), AdmissionError> {
+) -> Result<(), StagingError> {
     let growth = growth(lookup.entry_count(), present, info);
     if growth == EntryUsage::default() {
         return Ok(());
@@ -59,7 +59,7 @@ fn growth(
 pub(super) fn check_both(
     context: &Context<'_>,
     lookups: [&TargetLookup<'_>; 2],
-) -> Result<(), AdmissionError> {
+) -> Result<(), StagingError> {
     let [target, requested] = lookups;
     check(context, target)?;
     if requested.path() == target.path() {
@@ -69,13 +69,10 @@ pub(super) fn check_both(
 }
 
 /// Checks the target path of a volume that isn't staged yet.
-pub(super) fn check(
-    context: &Context<'_>,
-    lookup: &TargetLookup<'_>,
-) -> Result<(), AdmissionError> {
+pub(super) fn check(context: &Context<'_>, lookup: &TargetLookup<'_>) -> Result<(), StagingError> {
     let config = context.config;
     if !lookup.is_within(&config.kubelet_dirs, &config.match_roots) {
-        return Err(AdmissionError::TargetNotAllowed {
+        return Err(StagingError::TargetNotAllowed {
             target: lookup.path().clone(),
             kubelet_dirs: join_paths(&config.kubelet_dirs),
             match_roots: join_paths(&config.match_roots),
@@ -98,12 +95,12 @@ pub(super) fn is_acceptable_without_waiting(
         && lookup.is_known_missing()
 }
 
-fn check_empty(target: &TargetPath) -> Result<(), AdmissionError> {
+fn check_empty(target: &TargetPath) -> Result<(), StagingError> {
     match bare_directory::contents(target.as_path()) {
         DirectoryContents::Bare => Ok(()),
-        DirectoryContents::Mount => Err(AdmissionError::TargetIsMountPoint(target.clone())),
-        DirectoryContents::Files => Err(AdmissionError::TargetNotEmpty(target.clone())),
-        DirectoryContents::Unknown => Err(AdmissionError::TargetUnreadable(target.clone())),
+        DirectoryContents::Mount => Err(StagingError::TargetIsMountPoint(target.clone())),
+        DirectoryContents::Files => Err(StagingError::TargetNotEmpty(target.clone())),
+        DirectoryContents::Unknown => Err(StagingError::TargetUnreadable(target.clone())),
     }
 }
 

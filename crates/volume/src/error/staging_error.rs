@@ -5,7 +5,7 @@ use crust_state::files::FileError;
 
 /// The reason why a volume isn't staged for a caller of a socket.
 #[derive(Debug, thiserror::Error)]
-pub enum AdmissionError {
+pub enum StagingError {
     /// The target path is outside of the configured directories.
     #[error(
         "target path {target} isn't allowed over the socket: it is neither \
