@@ -123,7 +123,7 @@ impl NodeLookup for CachedNode<'_> {
         let index = self
             .staged_digests
             .get_or_init(|| self.crust.staged_digests().ok());
-        Some(index.as_ref()?.lengths_of(path))
+        Some(index.as_ref()?.staged_prefix_lengths(path))
     }
 
     fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
@@ -143,7 +143,7 @@ impl NodeLookup for CachedNode<'_> {
             }),
             PathKind::Plain(opened) => Ok(ResolvedSource {
                 identity: match self.targets.non_csi() {
-                    Some(_) => Some(FileIdentity::of_opened(&opened, path)?),
+                    Some(_) => Some(FileIdentity::from_descriptor(&opened, path)?),
                     None => None,
                 },
                 ..ResolvedSource::default()
@@ -189,7 +189,7 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn identity(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
-        FileIdentity::of(path)
+        FileIdentity::look_up(path)
     }
 
     fn is_indexed(&self, device: DeviceNumber) -> bool {
@@ -206,7 +206,7 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn mount_kind(&self, path: &Path, mount: MountId) -> Result<MountKind, LocationError> {
-        if let Some(kind) = MountKind::of(mount) {
+        if let Some(kind) = MountKind::read(mount) {
             return Ok(kind);
         }
         let found = self.locations.find_mount(path)?;
@@ -223,7 +223,7 @@ impl NodeLookup for CachedNode<'_> {
     }
 
     fn trigger_automount(&self, path: &Path) -> Result<Option<FileIdentity>, LookupError> {
-        FileIdentity::of_automount(path)
+        FileIdentity::look_up_automount(path)
     }
 
     fn is_bare_directory(&self, directory: &Path) -> Result<bool, LookupError> {
@@ -289,7 +289,9 @@ impl CachedNode<'_> {
             };
             // If the path leads through a symbolic link, the volume has an entry for both paths. One of them without
             // the other is an error.
-            let resolved = path.resolved().map_err(|error| errno::of(&error));
+            let resolved = path
+                .resolved()
+                .map_err(|error| errno::from_io_error(&error));
             let resolved = LookupError::unless_missing("realpath", path.as_path(), resolved);
             let resolved = resolved.map_err(StagedListError::Lookup)?;
             let resolved = resolved.filter(|resolved| *resolved != path);

@@ -93,7 +93,7 @@ impl Rewrite {
             sources: self.sources,
             added: self.added,
             removed: self.removed,
-            location: ConfigLocation::of(&bundle.config),
+            location: ConfigLocation::look_up(&bundle.config),
             config: bundle.config,
             has_renamed_keys: false,
         };

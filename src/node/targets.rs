@@ -96,7 +96,7 @@ impl<'a> TargetLookups<'a> {
 
     fn usual_mounts(&self) -> &UsualMounts {
         self.usual_mounts.get_or_init(|| {
-            let mount = |path: &Path| Some(FileIdentity::of(path).ok()??.mount);
+            let mount = |path: &Path| Some(FileIdentity::look_up(path).ok()??.mount);
             let kubelets = self.config.kubelet_dirs.iter();
             UsualMounts {
                 root: mount(Path::new("/")),

@@ -175,7 +175,7 @@ impl Device {
             path.to_owned()
         } else {
             std::fs::read_link(own_fd_path(&node))
-                .map_err(|error| failed("readlink")(errno::of(&error)))?
+                .map_err(|error| failed("readlink")(errno::from_io_error(&error)))?
         };
         Ok(Self {
             path: path.into(),

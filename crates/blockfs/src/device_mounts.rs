@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn mounts_are_grouped_by_device() {
-        let table = MountInfo::of_bytes(
+        let table = MountInfo::from_bytes(
             b"1 1 0:1 / / rw - tmpfs /dev/loop3 rw\n\
               2 1 7:3 / /b rw - ext4 /dev/loop3 rw\n\
               3 1 7:4 / /a rw - xfs /dev/loop4 rw\n\
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_malformed_line_is_an_error() {
-        let table = MountInfo::of_bytes(b"1 1 0:1 / /\n");
+        let table = MountInfo::from_bytes(b"1 1 0:1 / /\n");
         let error = DeviceMounts::from_table(&table).unwrap_err();
         assert!(error.to_string().contains("line 1"), "{error}");
     }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 
 /// Returns the error number of an I/O error; `EIO` if it has none.
 #[must_use]
-pub fn of(error: &io::Error) -> Errno {
+pub fn from_io_error(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 

@@ -43,14 +43,14 @@ impl FileIdentity {
     ///
     /// Calls statx(2), which opens no device. Attributes are taken from the cache, so the call waits for a file server
     /// only to look up the names.
-    pub fn of(path: &Path) -> Result<Option<Self>, LookupError> {
+    pub fn look_up(path: &Path) -> Result<Option<Self>, LookupError> {
         let stat = statx(CWD, path, AtFlags::NO_AUTOMOUNT);
         let stat = LookupError::unless_missing("statx", path, stat)?;
         Ok(stat.map(|stat| Self::from_statx(&stat)))
     }
 
     /// Returns the identity of an open file, which may be open with `O_PATH`. `path` is used in the error only.
-    pub fn of_opened(opened: impl AsFd, path: &Path) -> Result<Self, LookupError> {
+    pub fn from_descriptor(opened: impl AsFd, path: &Path) -> Result<Self, LookupError> {
         let stat = statx(opened, Path::new(""), AtFlags::EMPTY_PATH);
         let stat = stat.map_err(|errno| LookupError::new("statx", path, errno))?;
         Ok(Self::from_statx(&stat))
@@ -61,9 +61,8 @@ impl FileIdentity {
     #[must_use]
     pub fn from_cache(path: &Path) -> CachedIdentity {
         match openat2::open_cached(path, ResolveFlags::empty()) {
-            Ok(opened) => {
-                Self::of_opened(opened, path).map_or(CachedIdentity::Unknown, CachedIdentity::Found)
-            }
+            Ok(opened) => Self::from_descriptor(opened, path)
+                .map_or(CachedIdentity::Unknown, CachedIdentity::Found),
             Err(errno) if is_missing(errno) => CachedIdentity::Missing,
             Err(_) => CachedIdentity::Unknown,
         }
@@ -71,12 +70,12 @@ impl FileIdentity {
 
     /// Triggers the automount that a path leads to, and returns the identity of the root of what is mounted then;
     /// `None` if the path leads to nothing. Waits for the automount daemon, as a bind mount of the path does.
-    pub fn of_automount(path: &Path) -> Result<Option<Self>, LookupError> {
+    pub fn look_up_automount(path: &Path) -> Result<Option<Self>, LookupError> {
         // Without OPEN_TREE_CLONE this opens the path with O_PATH, but looks it up as a bind mount does.
         let opened = open_tree(CWD, path, OpenTreeFlags::OPEN_TREE_CLOEXEC);
         let opened = LookupError::unless_missing("open_tree", path, opened)?;
         opened
-            .map(|opened| Self::of_opened(opened, path))
+            .map(|opened| Self::from_descriptor(opened, path))
             .transpose()
     }
 
@@ -230,11 +229,11 @@ mod tests {
         }
         std::fs::write(path("file"), "").unwrap();
         std::os::unix::fs::symlink("a", path("link")).unwrap();
-        let identity = |name: &str| FileIdentity::of(&path(name)).unwrap();
+        let identity = |name: &str| FileIdentity::look_up(&path(name)).unwrap();
         assert_eq!(identity("a"), identity("link"));
         for name in ["a", "file"] {
             let opened = std::fs::File::open(path(name)).unwrap();
-            let opened = FileIdentity::of_opened(opened, &path(name)).unwrap();
+            let opened = FileIdentity::from_descriptor(opened, &path(name)).unwrap();
             assert_eq!(identity(name), Some(opened), "{name}");
         }
         let [a, b, file] = ["a", "b", "file"].map(|name| identity(name).unwrap());
@@ -259,7 +258,7 @@ mod tests {
             CachedIdentity::Missing
         );
         assert!(
-            FileIdentity::of(Path::new("/proc"))
+            FileIdentity::look_up(Path::new("/proc"))
                 .unwrap()
                 .unwrap()
                 .is_mount_root

@@ -225,7 +225,7 @@ impl LocationResolver {
         if found.is_some() {
             return Ok(found);
         }
-        let all = MountInfo::of_thread()?.select(|_| true)?;
+        let all = MountInfo::read_own()?.select(|_| true)?;
         self.mounts.replace(MountIndex::new(all));
         Ok(find(&self.mounts.borrow()))
     }
@@ -253,7 +253,11 @@ impl OpenPath {
         // Without a procfs this fails with ENOENT, which doesn't mean that the path leads to nothing.
         let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let real = std::fs::read_link(link).map_err(|error| {
-            LookupError::new("readlink /proc/self/fd of", path, errno::of(&error))
+            LookupError::new(
+                "readlink /proc/self/fd of",
+                path,
+                errno::from_io_error(&error),
+            )
         })?;
         let position = MountPosition {
             mount_id: stat.stx_mnt_id,

@@ -26,7 +26,7 @@ impl MountKind {
     /// Returns the kind of a mount; `None` if the kernel can't report it without the mount table (before Linux 6.8).
     /// Unlike statfs(2), doesn't wait for a file server.
     #[must_use]
-    pub fn of(mount: MountId) -> Option<Self> {
+    pub fn read(mount: MountId) -> Option<Self> {
         let MountId::Unique(id) = mount else {
             return None;
         };
@@ -57,14 +57,14 @@ mod tests {
 
     #[test]
     fn only_overlays_and_automounts_have_a_kind_of_their_own() {
-        let proc = FileIdentity::of(Path::new("/proc")).unwrap().unwrap();
+        let proc = FileIdentity::look_up(Path::new("/proc")).unwrap().unwrap();
         assert!(matches!(
-            MountKind::of(proc.mount),
+            MountKind::read(proc.mount),
             None | Some(MountKind::Other)
         ));
         let unknown = MountId::Unique(u64::MAX);
-        assert_eq!(MountKind::of(unknown), None, "no such mount");
-        assert_eq!(MountKind::of(MountId::Reusable(1)), None);
+        assert_eq!(MountKind::read(unknown), None, "no such mount");
+        assert_eq!(MountKind::read(MountId::Reusable(1)), None);
         for (fstype, expected) in [
             ("overlay", MountKind::Overlay),
             ("autofs", MountKind::Autofs),

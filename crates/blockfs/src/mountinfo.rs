@@ -110,12 +110,12 @@ pub enum MountInfoError {
 /// Reads the mounts that process `pid` sees, in the order of the table. Of two mounts with the same mount point, the
 /// later one is on top.
 pub fn read(pid: i32) -> Result<Vec<Mount>, MountInfoError> {
-    MountInfo::of_process(pid)?.select(|_| true)
+    MountInfo::read_process(pid)?.select(|_| true)
 }
 
 /// Reads the mounts that the calling *thread* sees: setns(2) and unshare(2) apply to one thread.
 pub fn read_own() -> Result<Vec<Mount>, MountInfoError> {
-    MountInfo::of_thread()?.select(|_| true)
+    MountInfo::read_own()?.select(|_| true)
 }
 
 /// The size limit of a mount table in bytes. A pod can fill its own table with many mounts and long names; then an
@@ -132,17 +132,17 @@ pub struct MountInfo {
 
 impl MountInfo {
     /// Reads the mount table of process `pid`.
-    pub fn of_process(pid: i32) -> Result<Self, MountInfoError> {
+    pub fn read_process(pid: i32) -> Result<Self, MountInfoError> {
         Self::read(format!("/proc/{pid}/mountinfo").into())
     }
 
     /// Reads the mount table of the calling thread.
-    pub fn of_thread() -> Result<Self, MountInfoError> {
+    pub fn read_own() -> Result<Self, MountInfoError> {
         Self::read("/proc/thread-self/mountinfo".into())
     }
 
     #[cfg(test)]
-    pub(crate) fn of_bytes(bytes: &[u8]) -> Self {
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Self {
         Self {
             path: "mountinfo".into(),
             bytes: bytes.to_vec(),

@@ -191,7 +191,7 @@ impl StagingNode {
         target: TargetPath,
     ) -> Result<Option<PathBuf>, CallError> {
         self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
-            let staged = context.crust.target_of(&target);
+            let staged = context.crust.staged_target(&target);
             let volume = context.crust.volume(&staged).map_err(NodeError::from)?;
             let volume = volume.ok_or_else(|| CallError::NotStaged(target.volume_name()))?;
             Ok(volume.runtime_cli().map_err(NodeError::from)?)

@@ -130,7 +130,7 @@ pub enum ConfigAbsence {
 impl ConfigLocation {
     /// Returns the location of an existing config; `None` if it can't be determined.
     #[must_use]
-    pub fn of(config: &Path) -> Option<Self> {
+    pub fn look_up(config: &Path) -> Option<Self> {
         let presence = TargetPath::new(config.parent()?).ok()?.presence().ok()?;
         Some(Self {
             device: presence.device,
@@ -170,7 +170,7 @@ impl BundleRecord {
     /// of it: a create that fails because the id is in use must not change the record of the container that has the id.
     #[must_use]
     pub fn record_name(config: &Path) -> Digest {
-        Digest::of(config.as_os_str().as_bytes())
+        Digest::compute(config.as_os_str().as_bytes())
     }
 
     /// Returns the key of a container: a digest of its id and of the delegate's `--root`, of which different spellings
@@ -184,7 +184,7 @@ impl BundleRecord {
         }
         bytes.push(0);
         bytes.extend_from_slice(id.as_bytes());
-        Digest::of(&bytes).to_string()
+        Digest::compute(&bytes).to_string()
     }
 }
 

@@ -231,7 +231,7 @@ impl CrustDirectory {
     /// Removes all entries of the volume that `path` leads to, and no entry of another volume. `path` need not be the
     /// path that the volume was staged by. Succeeds if there is no entry.
     pub fn unstage(&self, path: &TargetPath) -> Result<(), FileError> {
-        let paths = self.paths_of(path);
+        let paths = self.volume_paths(path);
         // The entry of the target path is removed first: after a crash in between, the volume isn't staged any more.
         let own = paths
             .iter()

@@ -158,7 +158,7 @@ pub struct Digest([u8; 32]);
 impl Digest {
     /// Returns the digest of arbitrary bytes, for records that aren't named after a target path.
     #[must_use]
-    pub fn of(bytes: &[u8]) -> Self {
+    pub fn compute(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 

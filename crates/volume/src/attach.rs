@@ -83,7 +83,7 @@ impl AttachDirectory {
         let attach = open_directory(directory)?;
         let parent = root_of_mount(&attach)?;
         let mounts_read_at = Instant::now();
-        let table = MountInfo::of_thread().map_err(|error| unreadable_mounts(&error))?;
+        let table = MountInfo::read_own().map_err(|error| unreadable_mounts(&error))?;
         let peer = if propagates(&parent, &table)? {
             let peer = open_tree(&parent, "", clone_flags());
             let peer = peer.map_err(failed("open_tree(P, CLONE)"))?;
@@ -115,7 +115,7 @@ impl AttachDirectory {
     pub fn mounts_before_delegate(&mut self) -> Result<&DeviceMounts, AttachError> {
         if self.mounts_read_at.elapsed() >= MOUNTS_MAX_AGE {
             self.mounts_read_at = Instant::now();
-            let mounts = MountInfo::of_thread().and_then(|table| DeviceMounts::from_table(&table));
+            let mounts = MountInfo::read_own().and_then(|table| DeviceMounts::from_table(&table));
             self.mounts_before = mounts.map_err(|error| unreadable_mounts(&error))?;
         }
         Ok(&self.mounts_before)

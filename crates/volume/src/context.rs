@@ -95,7 +95,7 @@ impl Context<'_> {
     /// Returns the target path by which the volume at a directory was staged. The volume's lock and records are named
     /// after it.
     pub(super) fn staged_target(&self, path: &TargetPath) -> TargetPath {
-        self.crust.target_of(path)
+        self.crust.staged_target(path)
     }
 }
 

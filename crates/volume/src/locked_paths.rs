@@ -63,9 +63,9 @@ impl Context<'_> {
 
     fn lock_paths(&self, path: &TargetPath) -> Result<LockedPaths, Cause> {
         loop {
-            let paths = self.crust.paths_of(path);
+            let paths = self.crust.volume_paths(path);
             let locks = self.lock_all(&paths);
-            if locks.is_ok() && self.crust.paths_of(path) == paths {
+            if locks.is_ok() && self.crust.volume_paths(path) == paths {
                 let (requested, locks) = (path.clone(), locks?);
                 return Ok(LockedPaths {
                     paths,

@@ -39,7 +39,7 @@ impl MountNamespace {
     ///
     /// A caller that has to be sure which process this is must check the process after this call. From then on the
     /// pidfd always refers to the same process.
-    pub fn of_process(pid: i32) -> Result<Self, NamespaceError> {
+    pub fn open(pid: i32) -> Result<Self, NamespaceError> {
         let call = format!("pidfd_open({pid})");
         let valid_pid = Pid::from_raw(pid)
             .ok_or(Errno::SRCH)
@@ -48,7 +48,7 @@ impl MountNamespace {
         Ok(Self { pidfd, pid })
     }
 
-    /// Returns the pid that was passed to [`Self::of_process`].
+    /// Returns the pid that was passed to [`Self::open`].
     #[must_use]
     pub fn pid(&self) -> i32 {
         self.pid

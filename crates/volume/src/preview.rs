@@ -181,6 +181,6 @@ fn access(
 /// device exclusively instead, which would make the mount of another create fail meanwhile.
 fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
     let number = plan.device.number();
-    let mounts = MountInfo::of_thread()?.select(|line| may_be_on(line, number))?;
+    let mounts = MountInfo::read_own()?.select(|line| may_be_on(line, number))?;
     Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.device().has_holders()?)
 }

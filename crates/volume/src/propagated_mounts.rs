@@ -99,7 +99,7 @@ pub fn unmount_copies(
     let mut unmounted = Vec::new();
     // Repeated, because one copy may be mounted over another, and because an unmount takes the copy's peers along.
     loop {
-        let table = MountInfo::of_thread()?;
+        let table = MountInfo::read_own()?;
         let present = copies(&table, &attach_directory)?;
         let occupied = occupied(&table, &present)?;
         let (mut gone, mut remaining) = (Vec::new(), Vec::new());

@@ -109,7 +109,7 @@ impl Sandbox {
     pub fn open(record: &SandboxRecord) -> Result<Self, SandboxError> {
         let (id, pid) = (record.id.clone(), record.process.pid);
         let namespace =
-            MountNamespace::of_process(pid).map_err(|source| enter_error(&id, pid, source))?;
+            MountNamespace::open(pid).map_err(|source| enter_error(&id, pid, source))?;
         if !record.process.is_alive() {
             return Err(SandboxError::Ended { id, pid });
         }
@@ -139,7 +139,7 @@ impl Sandbox {
     pub fn open_during_create(id: &str, pid: i32, rootfs: &Path) -> Result<Self, SandboxError> {
         let id = id.to_owned();
         let namespace =
-            MountNamespace::of_process(pid).map_err(|source| enter_error(&id, pid, source))?;
+            MountNamespace::open(pid).map_err(|source| enter_error(&id, pid, source))?;
         let below_rootfs = rootfs.join(SANDBOX_CRUST_DIR.trim_start_matches('/'));
         let mut sandbox = Self {
             id,
@@ -237,7 +237,7 @@ impl Sandbox {
             return Ok(None);
         };
         // Read from the host's namespace, in which the source of a btrfs mount can be opened.
-        let mount = MountInfo::of_process(self.namespace.pid()).and_then(|table| {
+        let mount = MountInfo::read_process(self.namespace.pid()).and_then(|table| {
             let id = device_mounts::mount_id(&root);
             id.map_or(Ok(None), |id| table.mount(id.into()))
         });

@@ -190,7 +190,7 @@ pub(crate) fn bind_device(device: &Device, target: &Path) -> Result<(), MountsEr
     match created {
         Ok(_) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("open", target)(errno::of(&error))),
+        Err(error) => return Err(failed("open", target)(errno::from_io_error(&error))),
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let target_file = openat(CWD, target, flags, Mode::empty()).map_err(failed("open", target))?;
@@ -212,7 +212,7 @@ pub(crate) fn create_target_directory(target: &Path) -> Result<OwnedFd, MountsEr
     match fs::DirBuilder::new().mode(0o750).create(target) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("mkdir", target)(errno::of(&error))),
+        Err(error) => return Err(failed("mkdir", target)(errno::from_io_error(&error))),
     }
     open_root(target)
 }
@@ -229,7 +229,7 @@ pub(crate) fn mount_at(target: &Path) -> Result<Option<Mounted>, MountsError> {
     };
     let parent = parent
         .canonicalize()
-        .map_err(|error| failed("realpath", parent)(errno::of(&error)))?;
+        .map_err(|error| failed("realpath", parent)(errno::from_io_error(&error)))?;
     let real = parent.join(name);
     let mounts = mountinfo::read_own()?;
     Ok(mounts.into_iter().rfind(|mount| mount.mount_point == real))

@@ -195,7 +195,7 @@ fn move_to_quarantine(
         .recursive(true)
         .mode(0o700)
         .create(directory)
-        .map_err(|error| failed("mkdir", directory)(errno::of(&error)))?;
+        .map_err(|error| failed("mkdir", directory)(errno::from_io_error(&error)))?;
     for number in 0_u32.. {
         let new_path = directory.join(format!("{}-{number}", target.digest().short()));
         match renameat_with(parent, name, CWD, &new_path, RenameFlags::NOREPLACE) {

@@ -102,7 +102,7 @@ fn mounts(device: &Device) -> Vec<String> {
 /// found by the source of the mount.
 fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
     let number = device.number();
-    let table = MountInfo::of_process(pid).ok()?;
+    let table = MountInfo::read_process(pid).ok()?;
     let mounts = table.select(|line| line.device == number || has_anonymous_device(line.fstype));
     let is_of_device =
         |mount: &Mount| mount.device == number || Path::new(&mount.source) == device.path();

@@ -49,7 +49,7 @@ fn an_xfs_gets_nouuid_only_while_its_clone_is_mounted() {
     in_mount_namespace(test, || {
         let image = Image::formatted("xfs", &[]);
         let (loop_device, other) = (image.attach(), Image::formatted("xfs", &[]));
-        let clone = Image::clone_of(&image);
+        let clone = Image::cloned_from(&image);
         let (clone, other) = (clone.attach(), other.attach());
         let original = mount(&loop_device, "xfs", &[], true).expect("the original");
         assert!(!has_nouuid(&original));
@@ -78,7 +78,7 @@ fn nouuid_may_be_given_as_an_option() {
     let test = "clones::nouuid_may_be_given_as_an_option";
     in_mount_namespace(test, || {
         let image = Image::formatted("xfs", &[]);
-        let clone = Image::clone_of(&image);
+        let clone = Image::cloned_from(&image);
         let (loop_device, clone) = (image.attach(), clone.attach());
         let original = mount(&loop_device, "xfs", &["nouuid"], true).expect("the original");
         assert!(has_nouuid(&original));
@@ -90,7 +90,7 @@ fn nouuid_may_be_given_as_an_option() {
 #[test]
 fn the_log_of_an_xfs_clone_is_replayed_onto_the_clone() {
     let image = xfs_with_dirty_log();
-    let clone = Image::clone_of(&image);
+    let clone = Image::cloned_from(&image);
     let (loop_device, clone) = (image.attach(), clone.attach());
     let original = mount(&loop_device, "xfs", &[], true).expect("the original");
     let mounted_clone = mount(&clone, "xfs", &[], true).expect("the clone");
@@ -102,7 +102,7 @@ fn the_log_of_an_xfs_clone_is_replayed_onto_the_clone() {
 #[test]
 fn a_dirty_read_only_xfs_clone_is_mounted_without_its_log() {
     let image = xfs_with_dirty_log();
-    let clone = Image::clone_of(&image);
+    let clone = Image::cloned_from(&image);
     let (loop_device, clone) = (image.attach(), clone.attach_with(&["--read-only"]));
     let _original = mount(&loop_device, "xfs", &[], true).expect("the original");
     let mounted_clone = mount(&clone, "xfs", &["ro"], true).expect("the clone");
@@ -115,7 +115,7 @@ fn a_dirty_read_only_xfs_clone_is_mounted_without_its_log() {
 #[test]
 fn another_reason_for_refusing_an_xfs_is_reported() {
     let image = Image::formatted("xfs", &[]);
-    let clone = Image::clone_of(&image);
+    let clone = Image::cloned_from(&image);
     let (loop_device, clone) = (image.attach(), clone.attach());
     let start = "fsconfig({device}, xfs, create): EINVAL: the kernel refuses the device's xfs \
                  with the options logbsize=33; hint: ";
@@ -160,7 +160,7 @@ fn expect_clone_error(clone: &TestLoopDevice, options: &[&str], other: &Path) {
 #[test]
 fn a_clone_of_a_mounted_btrfs_is_refused_and_not_written_to() {
     let image = Image::formatted("btrfs", &[]);
-    let copy = Image::clone_of(&image);
+    let copy = Image::cloned_from(&image);
     let (loop_device, clone) = (image.attach(), copy.attach());
     let original = mount(&loop_device, "btrfs", &[], true).expect("the original");
     for options in [&[][..], &["ro"], &["noatime", "ssd"]] {
@@ -183,7 +183,7 @@ fn a_clone_of_a_mounted_btrfs_is_refused_and_not_written_to() {
 #[test]
 fn a_btrfs_clone_with_its_own_id_is_mounted() {
     let image = Image::formatted("btrfs", &[]);
-    let clone = Image::clone_of(&image);
+    let clone = Image::cloned_from(&image);
     run(Command::new("btrfstune")
         .args(["-f", "-u"])
         .arg(clone.path()));
@@ -196,7 +196,7 @@ fn a_btrfs_clone_with_its_own_id_is_mounted() {
 fn ext4_clones_can_be_mounted_at_the_same_time() {
     for fstype in ["ext3", "ext4"] {
         let image = Image::formatted(fstype, &[]);
-        let clone = Image::clone_of(&image);
+        let clone = Image::cloned_from(&image);
         let (loop_device, clone) = (image.attach(), clone.attach());
         let original = mount(&loop_device, fstype, &[], true).expect("the original");
         let mounted_clone = mount(&clone, fstype, &[], true).expect("the clone");

@@ -540,7 +540,7 @@ fn fast_commits_to_replay_are_not_reported_as_a_device_error() {
         rustix::fs::fsync(&file).expect("a fast commit");
     }
     // Copied while the volume is mounted, like a snapshot of the disk.
-    let snapshot = Image::clone_of(&image);
+    let snapshot = Image::cloned_from(&image);
     drop(volume);
     let loop_device = snapshot.attach();
     let start = "fsconfig({device}, ext4, create): EROFS: ";

@@ -433,7 +433,7 @@ fn the_tables_of_an_ext4_with_a_replayed_journal_are_read() {
             }
             let _ = first.apply();
             run(Command::new("sync").arg("--file-system").arg(first.root()));
-            let crashed = Volume::from_image("ext4", Image::clone_of(&first.image));
+            let crashed = Volume::from_image("ext4", Image::cloned_from(&first.image));
             let outcome = crashed.apply();
             assert!(
                 matches!(outcome, FsGroupOutcome::AllInodesMatch { inodes: 102, .. }),

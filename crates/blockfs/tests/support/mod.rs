@@ -48,7 +48,7 @@ impl Image {
     }
 
     /// Makes an image with the same bytes, and so the same UUID, like a restored snapshot.
-    pub fn clone_of(other: &Self) -> Self {
+    pub fn cloned_from(other: &Self) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let image = Self { directory };
         let mut command = Command::new("cp");

@@ -129,7 +129,7 @@ impl StorageService {
             runs_to_completion: false,
         };
         // Locked like a volume, so that only one process runs at a time however many calls ask.
-        let volume_lock = self.0.query_locks.lock(Digest::of(b"capabilities"));
+        let volume_lock = self.0.query_locks.lock(Digest::compute(b"capabilities"));
         let volume_lock = tokio::time::timeout(self.0.cli_timeout(), volume_lock).await;
         let volume_lock = volume_lock.map_err(|_| CallError::Hangs {
             after: self.0.cli_timeout(),

@@ -55,7 +55,7 @@ impl StagedDigests {
     /// Returns the lengths in bytes of the path's prefixes that may be staged target paths. The whole path counts as
     /// one.
     #[must_use]
-    pub fn lengths_of(&self, path: &TargetPath) -> Vec<usize> {
+    pub fn staged_prefix_lengths(&self, path: &TargetPath) -> Vec<usize> {
         let known = path.digests().filter(|(_, digest)| self.0.contains(digest));
         known.map(|(length, _)| length).collect()
     }

@@ -35,7 +35,7 @@ impl CrustDirectory {
     /// Returns the target path of the volume that `path` leads to: the one in the entry of `path` or, if that has no
     /// entry, in the entry of the resolved path. Returns `path` itself if neither entry exists or can be read.
     #[must_use]
-    pub fn target_of(&self, path: &TargetPath) -> TargetPath {
+    pub fn staged_target(&self, path: &TargetPath) -> TargetPath {
         self.target_by(path, || path.resolved().ok())
     }
 
@@ -59,7 +59,7 @@ impl CrustDirectory {
     /// Returns the paths of the volume that `path` leads to. A caller that adds or removes one of its entries has to
     /// hold the locks of all these paths.
     #[must_use]
-    pub fn paths_of(&self, path: &TargetPath) -> VolumePaths {
+    pub fn volume_paths(&self, path: &TargetPath) -> VolumePaths {
         let lookup = path.look_up();
         let target = self.target_by(path, || lookup.resolved().ok());
         let mut others = lookup.spellings();

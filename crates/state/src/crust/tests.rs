@@ -112,7 +112,7 @@ fn the_staged_digests_have_all_paths_of_each_volume() {
     let node = TestNode::new();
     let empty: [usize; 0] = [];
     let digests = node.crust.staged_digests().unwrap();
-    assert_eq!(digests.lengths_of(&node.target("x")), empty);
+    assert_eq!(digests.staged_prefix_lengths(&node.target("x")), empty);
     node.stage("kubelet/pods/a");
     node.stage("data/pods/a/b//c");
     std::fs::create_dir(node.root.join("crust/.not-an-entry")).unwrap();
@@ -126,10 +126,10 @@ fn the_staged_digests_have_all_paths_of_each_volume() {
             .map(|(at, _)| at.length())
             .collect();
         expected.reverse();
-        assert_eq!(digests.lengths_of(&path), expected, "{path}");
+        assert_eq!(digests.staged_prefix_lengths(&path), expected, "{path}");
     }
     let deep = node.target("data/pods/a/b/c/d/e");
-    assert_eq!(digests.lengths_of(&deep).len(), 2);
+    assert_eq!(digests.staged_prefix_lengths(&deep).len(), 2);
 }
 
 #[test]

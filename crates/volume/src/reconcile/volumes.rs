@@ -259,7 +259,9 @@ impl ReconcilePass<'_> {
 
 /// Removes all entries of a volume, and its locks.
 fn remove(context: &Context<'_>, found: &SurveyedVolume, lock: Lock) -> Result<(), Cause> {
-    let paths = found.target().map(|target| context.crust.paths_of(target));
+    let paths = found
+        .target()
+        .map(|target| context.crust.volume_paths(target));
     context.crust.remove(found)?;
     context.state.retire(lock, LockName::Volume(found.digest))?;
     if let Some(paths) = paths {

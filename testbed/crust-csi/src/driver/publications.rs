@@ -72,7 +72,7 @@ impl Driver {
         id: &str,
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        let target = self.crust.target_of(target);
+        let target = self.crust.staged_target(target);
         self.crust.has_entry(&target).map_err(Refusal::node(id))
     }
 
@@ -83,7 +83,7 @@ impl Driver {
         devices: &[Device],
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        match self.crust.volume(&self.crust.target_of(target)) {
+        match self.crust.volume(&self.crust.staged_target(target)) {
             Ok(None) => Ok(false),
             Ok(Some(staged)) => {
                 let device = staged.info().device.as_path();

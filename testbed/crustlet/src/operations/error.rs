@@ -130,7 +130,7 @@ impl OperationError {
         move |error| Self::System {
             call,
             path,
-            errno: crust_blockfs::errno::of(&error),
+            errno: crust_blockfs::errno::from_io_error(&error),
         }
     }
 }

@@ -121,7 +121,7 @@ fn a_volume_behind_a_kubelet_link_is_found_by_both_paths() {
         let volume = node.staged.volume(path).unwrap().unwrap();
         assert_eq!(volume.target(), &given);
         let digests = node.staged.staged_digests().unwrap();
-        assert_eq!(digests.lengths_of(path), [path.length()]);
+        assert_eq!(digests.staged_prefix_lengths(path), [path.length()]);
     }
     node.staged.unstage(&resolved).unwrap();
     assert!(node.staged.volume(&given).unwrap().is_none());
