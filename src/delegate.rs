@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_configured_or_follows_from_the_resolved_file_name() {
+    fn the_kind_is_configured_or_derived_from_the_resolved_name() {
         let dir = tempfile::tempdir().unwrap();
         let in_dir = |name: &str| dir.path().join(name);
         script(&in_dir("crun-1.27"), 0o755);

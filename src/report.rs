@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_line_has_logrus_format_for_runc_and_is_plain_for_crun() {
+    fn a_text_line_has_the_format_of_its_delegate() {
         let now = SystemTime::UNIX_EPOCH;
         assert_eq!(
             LogLineFormat::Logrus.format("no \"x\" in C:\\", now),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_log_is_readable_and_a_log_that_cannot_be_created_is_ignored() {
+    fn a_new_log_is_readable_and_a_failure_is_ignored() {
         let dir = tempfile::tempdir().unwrap();
         let log = dir.path().join("log");
         let error = anyhow!("x");

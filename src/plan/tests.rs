@@ -290,8 +290,9 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
     assert!(error.contains("/k isn't among kubelet_dirs"), "{error}");
 }
 
+/// An ephemeral container joins the PID namespace of its target.
 #[test]
-fn a_container_may_join_its_sandboxs_namespaces_and_a_targets_pid_namespace() {
+fn a_container_may_join_namespaces_of_its_sandbox() {
     let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"},{"type":"mount"},
         {"type":"network","path":"/var/run/netns/cni-1"},{"type":"pid","path":"/proc/7/ns/pid"}"#;
     let plan = planned(&config(TARGET, namespaces), member("s"), &Config::default());
@@ -327,7 +328,7 @@ fn a_container_with_volumes_is_restored_but_a_sandbox_is_not() {
 }
 
 #[test]
-fn a_sandbox_with_volumes_may_have_a_user_namespace_but_joins_no_process() {
+fn a_sandbox_with_volumes_may_create_but_not_join_namespaces() {
     let role = |uid: &str| Role::Sandbox {
         pod_uid: Some(uid.to_owned()),
     };

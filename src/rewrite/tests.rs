@@ -139,7 +139,7 @@ const APP: &str = r#"{ "x":1e2, "mounts":[{"destination":"/p"},
  "hooks":{"createRuntime":[{"path":"/theirs"}],"poststop":[]}}"#;
 
 #[test]
-fn only_the_source_and_the_hooks_of_an_app_containers_config_change() {
+fn only_source_and_hooks_of_an_app_containers_config_change() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let config = "--config\",\"/etc/runcrust/crust.toml\",\"--volume\",\"";
     let hook = |verb: &str, timeout: u32| {

@@ -432,7 +432,7 @@ fn a_detached_number_is_writable_for_the_next_image() {
 /// This test runs alone (`.config/nextest.toml`): losetup(8) doesn't reset the flag, and another test's image would get
 /// the read-only device.
 #[test]
-fn a_device_number_that_was_left_read_only_is_writable_for_the_next_image() {
+fn a_device_left_read_only_is_writable_for_the_next_image() {
     let first = TestImage::new();
     let device = first.attach().device;
     let blockdev = |option| run(Command::new("blockdev").arg(option).arg(&device));

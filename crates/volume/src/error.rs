@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn conflicts_with_mounted_or_detached_disks_are_failed_preconditions() {
+    fn conflicts_with_other_disks_are_failed_preconditions() {
         let (now, mounted) = ("7:1".parse().unwrap(), "7:2".parse().unwrap());
         let moved = Cause::DevicePathMoved {
             path: "/dev/a".into(),

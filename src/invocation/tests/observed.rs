@@ -105,7 +105,7 @@ fn every_row_is_parsed_like_the_delegate_or_refused() {
 /// The opposite isn't checked: the models accept command lines that the delegates reject, because they don't check
 /// the values of flags.
 #[test]
-fn every_container_that_a_delegate_creates_its_model_creates_too() {
+fn a_model_creates_every_container_that_its_delegate_creates() {
     for ((kind, name, table), version) in TABLES.into_iter().zip(["1.22.9", "1.8.1"]) {
         let existing = existing_configs(table);
         let (mut missed, mut count) = (Vec::new(), 0);

@@ -237,7 +237,7 @@ fn a_volume_inside_an_overlays_layer_is_refused() {
 }
 
 #[test]
-fn the_mount_table_is_not_read_for_an_overlay_as_root_directory() {
+fn an_overlay_as_root_costs_no_read_of_the_mount_table() {
     let host = Host {
         mounts: vec!["0:50 / / overlay".to_owned()],
         layers: vec!["/staged"],
@@ -368,7 +368,7 @@ fn a_mount_below_a_target_path_is_refused_with_the_reason() {
 /// runc removes the `..` of a relative source textually before it binds the source. The kernel would follow the link
 /// first.
 #[test]
-fn a_source_with_a_link_before_dots_is_refused_if_its_readings_differ() {
+fn a_source_with_dots_after_a_link_is_refused_if_ambiguous() {
     let host_with = |staged: &[&str]| Host {
         link: Some(("/bundle/link", "/other/dir")),
         ..host::<&str>(&[], staged)
@@ -430,7 +430,7 @@ fn target_paths_are_looked_up_once_for_all_sources() {
 
 /// A removed directory can only be reached by an earlier bind, so only roots of mounts are looked up.
 #[test]
-fn the_mount_table_is_not_read_for_ordinary_sources_if_a_target_is_missing() {
+fn a_missing_target_path_costs_no_read_of_the_mount_table() {
     let host = Host {
         gone: "/lab".into(),
         ..host(&["8:1 /data /b", "8:1 /lab/v//deleted /c"], &["/lab/v"])

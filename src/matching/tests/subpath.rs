@@ -215,7 +215,7 @@ fn binds_named_after_other_volumes_do_not_match() {
 }
 
 #[test]
-fn without_a_staged_volume_the_location_of_a_bind_is_not_looked_up() {
+fn a_bind_is_not_located_if_nothing_is_staged() {
     struct Unread;
     impl NodeLookup for Unread {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
@@ -291,7 +291,7 @@ fn a_bind_into_a_bare_directory_is_refused() {
 
 /// Kubelet binds the subPath of a hostPath volume below `volume-subpaths` too.
 #[test]
-fn a_subpath_bind_of_a_volume_outside_the_pod_matches_or_is_refused() {
+fn a_subpath_bind_of_a_volume_outside_the_pod_is_recognized() {
     let other = "/k/pods/other/volumes/kubernetes.io~csi/pv-9/mount";
     let bind = |root: &str| format!("8:1 {root} {BIND}");
     for pod_volumes in [&[][..], &["pv-0"]] {

@@ -325,7 +325,7 @@ fn a_runtime_that_creates_nothing_meets_no_requirement() {
 
 /// Such a runtime finds no volume, and refuses the target paths as directories that are not staged.
 #[test]
-fn a_runtime_with_another_crust_directory_meets_no_deferred_one() {
+fn a_runtime_with_another_crust_directory_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
     let elsewhere = suite.dir.join("elsewhere");
     let mut command = suite.command(suite.handler.path());

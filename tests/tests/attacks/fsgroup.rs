@@ -80,7 +80,7 @@ on_each_delegate! {
     }
 
     /// The walk for the second pod goes through files that the first pod's containers change at the same time.
-    fn a_directory_swapped_for_a_link_during_a_walk_is_not_followed(delegate: Delegate) {
+    fn a_walk_does_not_follow_a_directory_swapped_for_a_link(delegate: Delegate) {
         let node = Node::new(delegate);
         let outside = OutsideFiles::new(node.dir());
         let device = node.ext4();

@@ -141,7 +141,7 @@ mod tests {
     use crate::daemon::tests::DAEMON;
 
     #[test]
-    fn the_warning_about_an_unserved_socket_names_the_expected_ones() {
+    fn an_unserved_socket_is_reported_with_the_expected_ones() {
         let socket = |name: &str, is_known| ActivatedSocket {
             name: name.to_owned(),
             is_known,

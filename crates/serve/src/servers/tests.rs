@@ -155,7 +155,7 @@ async fn run_idle_client(socket: &Path, acknowledges: bool) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_client_that_acknowledges_no_ping_is_disconnected_with_a_warning() {
+async fn a_client_that_answers_no_ping_is_disconnected() {
     let (log, _guard) = captured();
     let (_servers, directory) = served().await;
     let limit = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);

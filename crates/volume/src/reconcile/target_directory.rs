@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_gone_only_if_an_existing_part_of_its_path_is_missing() {
+    fn a_target_is_gone_only_if_part_of_its_path_disappeared() {
         let target = TargetPath::new("/k/pods/a/pv/mount").unwrap();
         let presence = |directory: &str, device: &str| TargetPresence {
             version: Version,

@@ -245,7 +245,7 @@ fn live_users_are_not_reported() {
 }
 
 #[test]
-fn a_volume_and_its_owners_are_removed_with_the_target_directory() {
+fn a_volume_without_its_target_is_removed_with_its_owners() {
     let node = TestNode::new();
     let target = node.stage("a");
     let other = node.stage("b");
@@ -333,7 +333,7 @@ fn the_copy_of_a_record_in_use_is_brought_up_to_date() {
 }
 
 #[test]
-fn half_of_the_entries_are_removed_with_their_lock() {
+fn a_half_staged_volume_is_removed_with_its_lock() {
     let node = TestNode::with_linked_pod("a");
     let target = node.stage("a");
     fs::remove_dir_all(node.entry(&target)).unwrap();

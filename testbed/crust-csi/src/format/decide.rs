@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mountable_file_system_is_checked_without_reading_the_device() {
+    fn the_device_of_a_mountable_file_system_is_not_read() {
         for (wanted, name) in [
             (fstype_named("ext4"), "ext4"),
             (fstype_named("ext4"), "ext3"),

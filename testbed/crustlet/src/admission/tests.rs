@@ -164,7 +164,7 @@ spec:
 const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
 #[test]
-fn story_1_both_volumes_are_deferred_if_everything_is_supported() {
+fn story_1_both_volumes_are_deferred_if_all_is_supported() {
     let admission = admitted(STORY);
     let rule = "deferred: storage class fast-storage with runtime class microvm";
     assert_eq!(
@@ -203,7 +203,7 @@ fn a_second_admission_changes_nothing() {
 }
 
 #[test]
-fn stories_2_and_3_a_volume_is_not_deferred_if_the_rule_lacks_a_step() {
+fn stories_2_and_3_a_rule_that_lacks_a_step_defers_nothing() {
     let admission = admitted(&STORY.replace("microvm", "lesser"));
     let reason = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
         which the rule for storage class fast-storage with runtime class lesser doesn't have in postMount";

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subpath_of_a_deferred_volume_is_appended_to_the_target_path() {
+    fn a_deferred_volumes_subpath_follows_the_target_path() {
         let layout = RootDirLayout::new(Path::new("/nowhere"));
         let requests = [None, Some(PathBuf::from("a/b"))].map(|subpath| PathRequest {
             volume: csi(true),

@@ -190,7 +190,7 @@ async fn a_replaced_driver_registers_again() {
 }
 
 #[tokio::test]
-async fn a_second_driver_with_the_name_registers_when_the_first_is_gone() {
+async fn a_driver_registers_once_one_of_the_same_name_is_gone() {
     let test = TestDrivers::new(&[]);
     let mut first = test.register("1.sock", "a.example", "/run/a/1.sock");
     assert_eq!(first.registration_error().await, None);

@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_are_read_and_missing_ones_have_kubelets_defaults() {
+    fn missing_annotations_have_kubelets_defaults() {
         let mut first = sandbox("u", 0, true);
         let annotations = [(labels::GRACE, "5"), (labels::STARTED, "7000000000")];
         first.annotations = annotations

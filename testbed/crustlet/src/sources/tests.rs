@@ -113,7 +113,7 @@ fn a_loss_of_objects_is_accepted_after_a_delay() {
 
 /// A file that couldn't be read is empty for a moment while it is rewritten.
 #[test]
-fn an_unreadable_file_that_is_truncated_keeps_its_last_contents() {
+fn a_truncated_unreadable_file_keeps_its_last_contents() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
@@ -169,7 +169,7 @@ fn an_object_that_is_moved_to_another_file_is_read_once() {
 
 /// A file system was unmounted from the directory.
 #[test]
-fn a_directory_that_is_replaced_by_an_empty_one_keeps_its_objects() {
+fn a_directory_replaced_by_an_empty_one_keeps_its_objects() {
     let dir = tempfile::tempdir().unwrap();
     let directory = dir.path().join("manifests");
     fs::create_dir(&directory).unwrap();
@@ -312,7 +312,7 @@ fn the_mounters_of_a_started_pod_cannot_change() {
 }
 
 #[test]
-fn a_deleted_object_has_a_deletion_timestamp_until_its_file_is_removed() {
+fn a_deleted_object_is_marked_until_its_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     applied(dir.path(), POD).unwrap();
     let now = "2026-01-02T00:00:00Z";

@@ -399,7 +399,7 @@ fn a_volume_is_staged_and_then_published() {
 }
 
 #[test]
-fn unused_volumes_are_unmounted_once_the_desired_state_is_complete() {
+fn unused_volumes_wait_until_the_desired_state_is_complete() {
     use Certainty::{Certain, Uncertain};
     let desired = DesiredState::default();
     let published = actual(Some(Certain), &[("gone-uid", Uncertain)]);
@@ -435,7 +435,7 @@ fn unpublishing_comes_before_publishing() {
 }
 
 #[test]
-fn a_volume_with_the_wrong_mounter_is_unmounted_before_the_pod_starts() {
+fn a_volume_with_the_wrong_mounter_is_unmounted_first() {
     use Certainty::{Certain, Uncertain};
     let deferred = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
     for certainty in [Certain, Uncertain] {

@@ -183,7 +183,7 @@ fn a_possible_user_missing_in_the_record_is_stray() {
 }
 
 #[test]
-fn a_runtime_cli_without_a_record_is_removed_if_it_names_this_runtime_and_is_unused() {
+fn an_unused_runtime_cli_without_a_record_is_removed() {
     let (free, held) = (
         Some(DeviceState::Free),
         Some(DeviceState::Held("in use".into())),
@@ -325,7 +325,7 @@ fn a_volume_without_its_target_is_removed_if_unused() {
 }
 
 #[test]
-fn half_of_the_entries_are_removed_unless_in_use_or_the_pod_may_be_alive() {
+fn a_half_staged_volume_of_a_gone_pod_is_removed_if_unused() {
     let half = ObservedVolume {
         is_half: true,
         ..unused_volume()
@@ -374,7 +374,7 @@ fn half_of_the_entries_are_removed_unless_in_use_or_the_pod_may_be_alive() {
 }
 
 #[test]
-fn an_owner_without_an_entry_is_removed_unless_its_pod_may_be_alive() {
+fn an_owner_without_an_entry_is_removed_if_its_pod_is_gone() {
     let (unknown_pod, free, held) = (
         PodState::Unknown("?".into()),
         DeviceState::Free,

@@ -36,7 +36,7 @@ impl Fixture {
 }
 
 #[test]
-fn a_deleted_claim_gets_no_volume_and_is_removed_after_its_pods() {
+fn a_deleted_claim_stays_for_its_pods_but_gets_no_volume() {
     let fits = volume("pv-1", "capacity: {storage: 1Gi}");
     for spec in [
         "storageClassName: fast",
@@ -181,7 +181,7 @@ fn a_volume_is_kept_while_its_driver_cannot_delete_it() {
 
 /// The record in the directory can't be read, so the volume isn't part of the actual state.
 #[test]
-fn a_volume_is_not_deleted_while_an_unreadable_directory_may_belong_to_it() {
+fn a_volume_is_kept_while_its_directory_is_unreadable() {
     let staged = layout().staged(&id());
     let published = Path::new("/root-dir/pods/u/volumes/kubernetes.io~csi/pvc-uid-1");
     for path in [staged.as_path(), published] {

@@ -53,7 +53,7 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
 }
 
 #[test]
-fn the_controller_is_called_again_if_only_one_record_was_written() {
+fn a_half_recorded_expansion_is_repeated() {
     let mut fixture = Fixture::provisioned();
     fixture.apply(&[&claim_of_size("2Gi")]);
     let call = fixture.controller_expand();
@@ -100,7 +100,7 @@ fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
 }
 
 #[test]
-fn a_failed_expansion_is_reported_and_the_request_can_be_taken_back() {
+fn a_failed_expansion_is_reported_and_can_be_taken_back() {
     let mut fixture = Fixture::provisioned();
     fixture.apply(&[&claim_of_size("2Gi")]);
     let call = fixture.controller_expand();

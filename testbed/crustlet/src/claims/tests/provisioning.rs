@@ -168,7 +168,7 @@ fn a_claim_without_a_manifest_keeps_its_volume() {
 
 /// A new claim must not get the data of an earlier one.
 #[test]
-fn a_new_claim_with_the_name_of_a_deleted_one_gets_another_volume() {
+fn a_claim_named_like_a_deleted_one_gets_another_volume() {
     let mut fixture = Fixture::provisioned();
     fixture.mount(Mounter::Driver);
     fixture.delete_claim();

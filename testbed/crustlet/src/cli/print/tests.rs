@@ -105,7 +105,7 @@ fn pods_have_kubectls_columns() {
 }
 
 #[test]
-fn the_namespace_is_the_first_column_and_headers_can_be_omitted() {
+fn namespaces_come_first_and_headers_can_be_omitted() {
     let namespaces = TableOptions {
         has_namespaces: true,
         ..options(false)

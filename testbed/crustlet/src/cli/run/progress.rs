@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_pod_has_its_reason_and_a_pod_without_status_is_waiting() {
+    fn a_failed_pod_has_its_reason_and_one_without_status_waits() {
         let mut pod = pod("Failed", "Always", &json!({}), &json!({}));
         let status = pod.status.as_mut().unwrap();
         status.reason = Some("Evicted".to_owned());

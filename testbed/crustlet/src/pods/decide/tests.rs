@@ -200,7 +200,7 @@ fn init_containers_run_one_after_another_before_app_containers() {
 }
 
 #[test]
-fn the_restart_policy_decides_whether_an_ended_container_is_started_again() {
+fn ended_containers_restart_according_to_the_restart_policy() {
     for (policy, code, expected) in [
         ("Always", 0, "start app-1 in s0, then 10"),
         ("Always", 1, "start app-1 in s0, then 10"),
@@ -255,7 +255,7 @@ fn a_clock_that_was_set_back_does_not_extend_the_backoff() {
 }
 
 #[test]
-fn a_dead_sandbox_is_replaced_after_its_containers_have_stopped() {
+fn a_dead_sandbox_is_replaced_after_its_containers_stop() {
     let dead = [sandbox(0, false)];
     let alive = observed_pod(dead.clone(), [container("app", 0, running())]);
     assert_eq!(run(APP, Some(&alive)), "stop [app-0] [s0] in 5");
@@ -389,7 +389,7 @@ fn a_failed_step_is_delayed_while_other_steps_go_on() {
 }
 
 #[test]
-fn a_pod_that_ends_is_stopped_then_removed_and_nothing_is_started() {
+fn a_pod_that_ends_is_stopped_and_then_removed() {
     let end = |observed: Option<&ObservedPod>| {
         let grace = Duration::from_secs(2);
         describe(&next(

@@ -151,7 +151,7 @@ fn a_started_sidecar_counts_as_ready() {
 }
 
 #[test]
-fn a_failed_sidecar_does_not_change_the_number_of_ready_containers() {
+fn a_failed_sidecar_does_not_change_the_ready_count() {
     let mut pod = pod(
         &[&waiting("CrashLoopBackOff")],
         &[&json!({"running": {}})],
