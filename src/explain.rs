@@ -156,7 +156,7 @@ impl Explanation {
         let text = String::from_utf8_lossy(config);
         let lossy = Document::parse_lossy(&text)?;
         let Some(scan) = call.scan(&lossy)? else {
-            self.role = Some(role_of(&lossy));
+            self.role = Some(explain_role(&lossy));
             // No mount's source leads to a volume. Mounts that can't be parsed are left to the delegate.
             let mounts = lossy.mounts().unwrap_or_default();
             self.mounts = explain_mounts(call, &mounts, |_| Ok(None));
@@ -182,7 +182,7 @@ impl Explanation {
         (document, given): (&Document<'_>, &Document<'_>),
         scan: ConfigScan<'_, '_>,
     ) -> Result<()> {
-        self.role = Some(role_of(document));
+        self.role = Some(explain_role(document));
         let mounts = document.mounts().with_context(|| scan.subject.clone())?;
         let bundle = call.bundle()?;
         // The lookups may borrow from `mounts` from here on.
@@ -194,7 +194,7 @@ impl Explanation {
         let given = given.text().as_bytes();
         let rewrite = match &plan {
             Plan::PassThrough => {
-                self.diff = self.diff_of(config, given);
+                self.diff = self.diff(config, given);
                 Ok(None)
             }
             Plan::Sandbox(plan) => self.explain_sandbox(call, document, plan, &scan.node),
@@ -204,7 +204,7 @@ impl Explanation {
         if let Some(rewrite) = rewrite? {
             // A create would fail if the bundle can't be recorded.
             call.bundle_to_record(call.real_config()?)?;
-            self.diff = self.diff_of(given, &rewrite.text(document)?);
+            self.diff = self.diff(given, &rewrite.text(document)?);
             self.rewrite = Some(rewrite);
         }
         Ok(())
@@ -291,7 +291,7 @@ impl Explanation {
     }
 
     /// Returns the unified diff of two configs, with one line for each value.
-    fn diff_of(&self, before: &[u8], after: &[u8]) -> String {
+    fn diff(&self, before: &[u8], after: &[u8]) -> String {
         if before.len().max(after.len()) > MAX_DIFF_BYTES {
             let path = &self.config;
             return format!("--- {path}: more than {MAX_DIFF_BYTES} bytes, the diff isn't shown\n");
@@ -319,7 +319,7 @@ impl ExplainedVolume {
     }
 }
 
-fn role_of(document: &Document<'_>) -> ExplainedRole {
+fn explain_role(document: &Document<'_>) -> ExplainedRole {
     let annotation = |key: &str| document.annotation(key);
     ExplainedRole {
         role: Role::from_annotations(annotation),

@@ -52,17 +52,17 @@ pub(crate) enum MatchError {
     /// workload would write to the node's disk.
     #[error("volume {volume}: {source}")]
     Entry { volume: String, source: EntryError },
-    #[error("volume {volume}: {path} {why}")]
+    #[error("volume {volume}: {path} {reason}")]
     Subpath {
         volume: String,
         path: String,
-        why: SubpathRefusal,
+        reason: SubpathRefusal,
     },
-    #[error("volume {volume}: {path} {why}")]
+    #[error("volume {volume}: {path} {reason}")]
     Indirect {
         volume: String,
         path: String,
-        why: IndirectRefusal,
+        reason: IndirectRefusal,
     },
     /// The lookup of the volume's target path, or of a source that may be the volume's, failed.
     #[error("volume {volume}: {source}")]

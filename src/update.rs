@@ -83,13 +83,13 @@ fn volume_rules(
     let rules = added.filter(|added| added.array == ArrayPath::DeviceRules.name());
     let rules = rules.map(|added| added.element).filter(|rule| {
         // The record may belong to an earlier container, or to a container that was never created.
-        let (device, id) = (device_of(rule), id.to_str());
+        let (device, id) = (rule_device(rule), id.to_str());
         matches!((device, id), (Some(device), Some(id)) if crust_volume::uses_device(&context, id, device))
     });
     Some(rules.collect())
 }
 
-fn device_of(rule: &Value) -> Option<DeviceNumber> {
+fn rule_device(rule: &Value) -> Option<DeviceNumber> {
     let number = |key: &str| u32::try_from(rule[key].as_u64()?).ok();
     Some(DeviceNumber::new(number("major")?, number("minor")?))
 }
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn rules_are_added_after_the_callers_and_nothing_else_changes() {
         let rule = serde_json::json!({"allow": true, "type": "b", "major": 7, "minor": 3});
-        assert_eq!(device_of(&rule), Some(DeviceNumber::new(7, 3)));
+        assert_eq!(rule_device(&rule), Some(DeviceNumber::new(7, 3)));
         let given = br#"{"memory":{"limit":9223372036854775807},"devices":[{"allow":false,"access":"rwm"}],"x":[]}"#;
         let extended = with_rules(given, vec![rule]).unwrap();
         let expected = String::from_utf8_lossy(given).replace(

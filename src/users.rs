@@ -57,7 +57,7 @@ pub(crate) fn describe_process_state(state: &ProcessState) -> (&'static str, Str
     match state {
         ProcessState::Alive => ("lives", String::new()),
         ProcessState::Ended(end) => ("ended", end.to_string()),
-        ProcessState::Unknown(why) => ("unknown", why.clone()),
+        ProcessState::Unknown(reason) => ("unknown", reason.clone()),
     }
 }
 

@@ -166,6 +166,6 @@ mod tests {
             "{no_program:?}"
         );
         let fails = query_version(Path::new("/bin/false"));
-        assert!(matches!(fails, VersionReply::NotRun(why) if why.contains('1')));
+        assert!(matches!(fails, VersionReply::NotRun(reason) if reason.contains('1')));
     }
 }

@@ -79,15 +79,15 @@ fn judge(identity: &EffectiveKind<'_>, reply: &VersionReply) -> Finding {
             ),
             "use runc, crun or youki",
         ),
-        VersionReply::NotRun(why) => Finding::fail(
+        VersionReply::NotRun(reason) => Finding::fail(
             CHECK,
-            format!("{path} --version: {why}: no container starts with it"),
+            format!("{path} --version: {reason}: no container starts with it"),
             "run that command by hand; install runc or crun for this architecture, or set \
              `delegate` in runcrust's configuration to the path of one",
         ),
-        VersionReply::Unrecognized(why) => Finding::warn(
+        VersionReply::Unrecognized(reason) => Finding::warn(
             CHECK,
-            format!("{path} --version: {why}"),
+            format!("{path} --version: {reason}"),
             "is it an OCI runtime? use runc, crun or youki",
         ),
     }

@@ -129,7 +129,7 @@ pub(super) fn config(bytes: &[u8]) -> String {
     generator.blank();
     generator.value(&CONFIG, 0);
     let tail = ["", "\n", "  }]", " {}"];
-    let tail = *generator.one_of(&tail);
+    let tail = *generator.choose_from(&tail);
     generator.out.push_str(tail);
     generator.out
 }
@@ -150,12 +150,12 @@ impl Generator<'_> {
         self.choose(count) == count - 1
     }
 
-    fn one_of<'t, T>(&mut self, all: &'t [T]) -> &'t T {
+    fn choose_from<'t, T>(&mut self, all: &'t [T]) -> &'t T {
         &all[self.choose(all.len())]
     }
 
     fn blank(&mut self) {
-        let blank = *self.one_of(BLANKS);
+        let blank = *self.choose_from(BLANKS);
         self.out.push_str(blank);
     }
 
@@ -185,7 +185,7 @@ impl Generator<'_> {
             1 if depth < MAX_DEPTH => self.object(&[], depth),
             2 => self.text(),
             _ => {
-                let scalar = *self.one_of(SCALARS);
+                let scalar = *self.choose_from(SCALARS);
                 self.out.push_str(scalar);
             }
         }
@@ -229,7 +229,7 @@ impl Generator<'_> {
         for _ in 0..self.choose(8).saturating_sub(5) {
             self.separator(count);
             count += 1;
-            let key = *self.one_of(KEYS);
+            let key = *self.choose_from(KEYS);
             self.key(key);
             self.any(depth + 1);
             self.blank();
@@ -258,7 +258,7 @@ impl Generator<'_> {
     }
 
     fn text(&mut self) {
-        let text = *self.one_of(TEXTS);
+        let text = *self.choose_from(TEXTS);
         self.quoted(text);
     }
 

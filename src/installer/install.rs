@@ -142,8 +142,8 @@ fn check_delegate_kind(node: &NodeRoot, delegate: &NodeDelegate) -> Result<Optio
         VersionReply::Version(name, version) => treated_as(&format!(
             ", and says that it is {name} {version}, which isn't tested with runcrust"
         )),
-        VersionReply::Unrecognized(why) | VersionReply::NotRun(why) => treated_as(&format!(
-            ", which can't be checked from here: --version: {why}; hint: run `runcrust crust doctor` \
+        VersionReply::Unrecognized(reason) | VersionReply::NotRun(reason) => treated_as(&format!(
+            ", which can't be checked from here: --version: {reason}; hint: run `runcrust crust doctor` \
              on the node"
         )),
     }

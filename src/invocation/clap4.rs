@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
 use super::cursor::{Cursor, Token, split_value};
-use super::grammar::{Flag, Scope, Takes, YOUKI};
+use super::grammar::{Flag, FlagValue, Scope, YOUKI};
 
 pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
     if let Some((index, byte)) = cursor.cluster.take() {
@@ -39,8 +39,8 @@ fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, text: &'a [u8])
         return Token::Ambiguity(index, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
-        (Takes::Value, None) => separate_value(cursor, index, flag),
-        (Takes::Value, value) => Token::Flag(flag, value),
+        (FlagValue::Value, None) => separate_value(cursor, index, flag),
+        (FlagValue::Value, value) => Token::Flag(flag, value),
         (_, Some(_)) => Token::Rejected,
         (_, None) => Token::Flag(flag, None),
     }
@@ -53,7 +53,7 @@ fn short<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, byte: usize) -
     let Some(flag) = find(scope, |flag| flag.short.contains(&letter)) else {
         return Token::Ambiguity(index, Ambiguity::Unknown);
     };
-    if flag.takes != Takes::Value {
+    if flag.takes != FlagValue::Value {
         cursor.cluster = (!rest.is_empty()).then_some((index, byte + 1));
         return Token::Flag(flag, None);
     }

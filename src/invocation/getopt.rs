@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
 use super::cursor::{Cursor, Token, split_value};
-use super::grammar::{CRUN, Flag, Scope, Takes};
+use super::grammar::{CRUN, Flag, FlagValue, Scope};
 
 pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
     if let Some((index, byte)) = cursor.cluster.take() {
@@ -43,8 +43,8 @@ fn long<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, text: &'a [u8])
         Err(ambiguity) => return Token::Ambiguity(index, ambiguity),
     };
     match (flag.takes, value) {
-        (Takes::Nothing, Some(_)) => Token::Rejected,
-        (Takes::Value, None) => separate_value(cursor, flag),
+        (FlagValue::Nothing, Some(_)) => Token::Rejected,
+        (FlagValue::Value, None) => separate_value(cursor, flag),
         (_, value) => Token::Flag(flag, value),
     }
 }
@@ -60,9 +60,9 @@ fn short<'a>(cursor: &mut Cursor<'a>, scope: Scope, index: usize, byte: usize) -
         return Token::Ambiguity(index, Ambiguity::Unknown);
     };
     match flag.takes {
-        Takes::Value if rest.is_empty() => separate_value(cursor, flag),
-        Takes::Value => Token::Flag(flag, Some(OsStr::from_bytes(rest))),
-        Takes::Nothing | Takes::Optional => {
+        FlagValue::Value if rest.is_empty() => separate_value(cursor, flag),
+        FlagValue::Value => Token::Flag(flag, Some(OsStr::from_bytes(rest))),
+        FlagValue::Nothing | FlagValue::Optional => {
             cursor.cluster = (!rest.is_empty()).then_some((index, byte + 1));
             Token::Flag(flag, None)
         }

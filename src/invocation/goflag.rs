@@ -16,7 +16,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use super::Ambiguity;
 use super::cursor::{Cursor, Token, split_value};
-use super::grammar::{Flag, RUNC, Scope, Takes};
+use super::grammar::{Flag, FlagValue, RUNC, Scope};
 
 pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a> {
     let Some((index, argument)) = cursor.take() else {
@@ -44,8 +44,8 @@ pub(super) fn next_token<'a>(cursor: &mut Cursor<'a>, scope: Scope) -> Token<'a>
         return Token::Ambiguity(index, Ambiguity::Unknown);
     };
     match (flag.takes, value) {
-        (Takes::Value, Some(value)) => Token::Flag(flag, Some(value)),
-        (Takes::Value, None) => separate_value(cursor, flag, index, global),
+        (FlagValue::Value, Some(value)) => Token::Flag(flag, Some(value)),
+        (FlagValue::Value, None) => separate_value(cursor, flag, index, global),
         // v3 parses `--debug=` as true.
         (_, Some(value)) if !value.is_empty() && parse_bool(value.as_bytes()).is_none() => {
             Token::Rejected

@@ -23,7 +23,7 @@ pub(super) enum FlagRole {
 
 /// Whether a flag takes a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum FlagValue {
     /// A switch. Go's flag package also accepts `--switch=false`.
     Nothing,
     /// The value is part of the argument (`--flag=value`) or the next argument.
@@ -61,7 +61,7 @@ pub(super) struct Flag {
     pub(super) long: &'static str,
     /// The one-letter names.
     pub(super) short: &'static [u8],
-    pub(super) takes: Takes,
+    pub(super) takes: FlagValue,
     pub(super) role: FlagRole,
     /// Bits of [`Scope::bit`].
     scopes: u8,
@@ -84,7 +84,7 @@ const ALL: u8 = GLOBAL | VERBS;
 const fn flag(
     long: &'static str,
     short: &'static [u8],
-    takes: Takes,
+    takes: FlagValue,
     role: FlagRole,
     scopes: u8,
 ) -> Flag {
@@ -98,24 +98,36 @@ const fn flag(
 }
 
 const fn switch(long: &'static str, scopes: u8) -> Flag {
-    flag(long, b"", Takes::Nothing, FlagRole::Other, scopes)
+    flag(long, b"", FlagValue::Nothing, FlagRole::Other, scopes)
 }
 
 const fn value(long: &'static str, scopes: u8) -> Flag {
-    flag(long, b"", Takes::Value, FlagRole::Other, scopes)
+    flag(long, b"", FlagValue::Value, FlagRole::Other, scopes)
 }
 
 /// runc's flags: runc(8), runc-create(8), runc-run(8), runc-restore(8).
 ///
 /// Builds with urfave/cli v3 accept the global flags after the subcommand, too.
 pub(super) const RUNC: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
-    flag("root", b"", Takes::Value, FlagRole::Root, ALL),
-    flag("log", b"", Takes::Value, FlagRole::Log, ALL),
-    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, ALL),
-    flag("config", b"", Takes::Value, FlagRole::Config, CREATE | RUN),
-    flag("help", b"h", Takes::Nothing, FlagRole::Help, ALL),
-    flag("version", b"v", Takes::Nothing, FlagRole::Help, GLOBAL),
+    flag("bundle", b"b", FlagValue::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"", FlagValue::Value, FlagRole::Root, ALL),
+    flag("log", b"", FlagValue::Value, FlagRole::Log, ALL),
+    flag(
+        "log-format",
+        b"",
+        FlagValue::Value,
+        FlagRole::LogFormat,
+        ALL,
+    ),
+    flag(
+        "config",
+        b"",
+        FlagValue::Value,
+        FlagRole::Config,
+        CREATE | RUN,
+    ),
+    flag("help", b"h", FlagValue::Nothing, FlagRole::Help, ALL),
+    flag("version", b"v", FlagValue::Nothing, FlagRole::Help, GLOBAL),
     value("criu", ALL),
     value("rootless", ALL),
     switch("debug", ALL),
@@ -129,7 +141,7 @@ pub(super) const RUNC: &[Flag] = &[
     flag(
         "detach",
         b"d",
-        Takes::Nothing,
+        FlagValue::Nothing,
         FlagRole::Other,
         RUN | RESTORE,
     ),
@@ -153,15 +165,45 @@ pub(super) const RUNC: &[Flag] = &[
 /// crun's flags: crun(1), and those that argp adds. Of these, `--program-name` takes a value, and `--HANG` takes one
 /// only after `=`.
 pub(super) const CRUN: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
-    flag("root", b"", Takes::Value, FlagRole::Root, GLOBAL),
-    flag("log", b"", Takes::Value, FlagRole::Log, GLOBAL),
-    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, GLOBAL),
-    flag("config", b"f", Takes::Value, FlagRole::Config, CREATE | RUN),
-    flag("help", b"?", Takes::Nothing, FlagRole::Help, ALL | UPDATE),
-    flag("usage", b"", Takes::Nothing, FlagRole::Help, ALL | UPDATE),
-    flag("version", b"vV", Takes::Nothing, FlagRole::Help, GLOBAL),
-    flag("HANG", b"", Takes::Optional, FlagRole::Other, ALL | UPDATE),
+    flag("bundle", b"b", FlagValue::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"", FlagValue::Value, FlagRole::Root, GLOBAL),
+    flag("log", b"", FlagValue::Value, FlagRole::Log, GLOBAL),
+    flag(
+        "log-format",
+        b"",
+        FlagValue::Value,
+        FlagRole::LogFormat,
+        GLOBAL,
+    ),
+    flag(
+        "config",
+        b"f",
+        FlagValue::Value,
+        FlagRole::Config,
+        CREATE | RUN,
+    ),
+    flag(
+        "help",
+        b"?",
+        FlagValue::Nothing,
+        FlagRole::Help,
+        ALL | UPDATE,
+    ),
+    flag(
+        "usage",
+        b"",
+        FlagValue::Nothing,
+        FlagRole::Help,
+        ALL | UPDATE,
+    ),
+    flag("version", b"vV", FlagValue::Nothing, FlagRole::Help, GLOBAL),
+    flag(
+        "HANG",
+        b"",
+        FlagValue::Optional,
+        FlagRole::Other,
+        ALL | UPDATE,
+    ),
     value("program-name", ALL | UPDATE),
     value("log-level", GLOBAL),
     value("cgroup-manager", GLOBAL),
@@ -177,7 +219,7 @@ pub(super) const CRUN: &[Flag] = &[
     flag(
         "detach",
         b"d",
-        Takes::Nothing,
+        FlagValue::Nothing,
         FlagRole::Other,
         RUN | RESTORE,
     ),
@@ -194,7 +236,13 @@ pub(super) const CRUN: &[Flag] = &[
     switch("file-locks", RESTORE),
     // The help shows it as a switch, but it takes the next argument.
     value("network-lock", RESTORE),
-    flag("resources", b"r", Takes::Value, FlagRole::Resources, UPDATE),
+    flag(
+        "resources",
+        b"r",
+        FlagValue::Value,
+        FlagRole::Resources,
+        UPDATE,
+    ),
     value("blkio-weight", UPDATE),
     value("cpu-period", UPDATE),
     value("cpu-quota", UPDATE),
@@ -217,28 +265,40 @@ pub(super) const CRUN: &[Flag] = &[
 ///
 /// youki has no `restore`. A future `restore` is assumed to have the options of `create`.
 pub(super) const YOUKI: &[Flag] = &[
-    flag("bundle", b"b", Takes::Value, FlagRole::Bundle, VERBS),
-    flag("root", b"r", Takes::Value, FlagRole::Root, GLOBAL),
-    flag("log", b"l", Takes::Value, FlagRole::Log, GLOBAL),
-    flag("log-format", b"", Takes::Value, FlagRole::LogFormat, GLOBAL),
-    flag("help", b"h", Takes::Nothing, FlagRole::Help, ALL),
-    flag("version", b"v", Takes::Nothing, FlagRole::Help, GLOBAL),
+    flag("bundle", b"b", FlagValue::Value, FlagRole::Bundle, VERBS),
+    flag("root", b"r", FlagValue::Value, FlagRole::Root, GLOBAL),
+    flag("log", b"l", FlagValue::Value, FlagRole::Log, GLOBAL),
+    flag(
+        "log-format",
+        b"",
+        FlagValue::Value,
+        FlagRole::LogFormat,
+        GLOBAL,
+    ),
+    flag("help", b"h", FlagValue::Nothing, FlagRole::Help, ALL),
+    flag("version", b"v", FlagValue::Nothing, FlagRole::Help, GLOBAL),
     flag(
         "systemd-cgroup",
         b"s",
-        Takes::Nothing,
+        FlagValue::Nothing,
         FlagRole::Other,
         GLOBAL,
     ),
     switch("debug", GLOBAL),
     switch("systemd-log", GLOBAL),
     value("log-level", GLOBAL),
-    flag("console-socket", b"c", Takes::Value, FlagRole::Other, VERBS),
-    flag("pid-file", b"p", Takes::Value, FlagRole::Other, VERBS),
+    flag(
+        "console-socket",
+        b"c",
+        FlagValue::Value,
+        FlagRole::Other,
+        VERBS,
+    ),
+    flag("pid-file", b"p", FlagValue::Value, FlagRole::Other, VERBS),
     value("preserve-fds", VERBS),
     switch("no-pivot", VERBS),
     switch("no-new-keyring", VERBS),
     switch("no-subreaper", RUN),
     switch("keep", RUN),
-    flag("detach", b"d", Takes::Nothing, FlagRole::Other, RUN),
+    flag("detach", b"d", FlagValue::Nothing, FlagRole::Other, RUN),
 ];

@@ -183,11 +183,11 @@ pub(super) fn refuse_below(
     let target = found.matched_path;
     let [below, whole] = [path, &target].map(|path| node.identity(path.as_path()));
     let mount = |found: Option<FileIdentity>| found.map(|found| found.mount);
-    let why = match (mount(below?), mount(whole?)) {
+    let reason = match (mount(below?), mount(whole?)) {
         (Some(below), Some(whole)) if below != whole => IndirectRefusal::OtherMount { target },
         _ => IndirectRefusal::Below { target },
     };
-    Err(refusal(&found.volume, path.as_path(), why))
+    Err(refusal(&found.volume, path.as_path(), reason))
 }
 
 /// Finds a volume if the source leads by another path to the volume's directory or to a directory below it.
@@ -297,7 +297,7 @@ fn match_at_or_below(
     let is_whole = found.below.as_os_str().is_empty();
     let matches_below =
         target.csi_volume().is_some() || is_below_match_root(target.as_path(), config);
-    let why = if location.is_deleted {
+    let reason = if location.is_deleted {
         let location = location.clone();
         IndirectRefusal::Removed { target, location }
     } else if !is_whole && !matches_below {
@@ -306,7 +306,7 @@ fn match_at_or_below(
         let (volume, subpath) = (found.volume.clone(), found.below.to_owned());
         return Ok(Some(indirect_match(volume, subpath, path, node)?));
     };
-    Err(refusal(&found.volume, path.as_path(), why))
+    Err(refusal(&found.volume, path.as_path(), reason))
 }
 
 fn indirect_match(
@@ -326,10 +326,10 @@ fn indirect_match(
     })
 }
 
-fn refusal(volume: &TargetPath, path: &Path, why: IndirectRefusal) -> MatchError {
+fn refusal(volume: &TargetPath, path: &Path, reason: IndirectRefusal) -> MatchError {
     MatchError::Indirect {
         volume: volume.volume_name(),
         path: path.display().to_string(),
-        why,
+        reason,
     }
 }

@@ -78,11 +78,11 @@ fn decide(
     source: Option<&FsLocation>,
     staged: &[StagedDirectory<'_>],
 ) -> Result<Option<Match>, MatchError> {
-    let refusal = |volume: &TargetPath, why| {
+    let refusal = |volume: &TargetPath, reason| {
         Err(MatchError::Subpath {
             volume: volume.volume_name(),
             path: path.to_string(),
-            why,
+            reason,
         })
     };
     let is_named = |(target, _): &&StagedDirectory<'_>| {

@@ -116,13 +116,13 @@ struct Mount {
     has_id_mappings: bool,
 }
 
-type Object = Map<String, Value>;
+type JsonMap = Map<String, Value>;
 
-fn non_null<'v>(object: &'v Object, key: &str) -> Option<&'v Value> {
+fn non_null<'v>(object: &'v JsonMap, key: &str) -> Option<&'v Value> {
     object.get(key).filter(|value| !value.is_null())
 }
 
-fn text(object: &Object, key: &str) -> Option<Option<String>> {
+fn text(object: &JsonMap, key: &str) -> Option<Option<String>> {
     match non_null(object, key) {
         None => Some(None),
         Some(value) => value.as_str().map(|text| Some(text.to_owned())),
@@ -131,7 +131,7 @@ fn text(object: &Object, key: &str) -> Option<Option<String>> {
 
 /// Returns the object at a path of keys. `Some(None)` means that one of the keys is missing, and `None` that a value on
 /// the path isn't an object.
-fn object<'v>(value: &'v Value, keys: &[&str]) -> Option<Option<&'v Object>> {
+fn object<'v>(value: &'v Value, keys: &[&str]) -> Option<Option<&'v JsonMap>> {
     let mut object = value.as_object()?;
     for key in keys {
         match non_null(object, key) {
@@ -196,7 +196,7 @@ fn mapping(value: &Value) -> Option<[u32; 3]> {
 
 fn check_annotations(document: &Document<'_>, value: &Value) {
     let all = object(value, &["annotations"]);
-    let keys = all.flatten().into_iter().flat_map(Object::keys);
+    let keys = all.flatten().into_iter().flat_map(JsonMap::keys);
     for key in keys.map(String::as_str).chain(["no such key"]) {
         let read = document.annotation(key).map(|it| it.map(Into::into));
         assert_read(key, read, text_at(value, &["annotations"], key));

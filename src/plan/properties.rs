@@ -111,11 +111,11 @@ fn shows_volume(mount: &Mount<'_>) -> bool {
 
 fn leads_to_volume(source: &str) -> bool {
     let is_path = !source.contains('\0');
-    is_path && volume_of(&clean(&Path::new(BUNDLE).join(source))).is_some()
+    is_path && find_target_path(&clean(&Path::new(BUNDLE).join(source))).is_some()
 }
 
 /// Returns the target path at or above a path.
-fn volume_of(path: &Path) -> Option<PathBuf> {
+fn find_target_path(path: &Path) -> Option<PathBuf> {
     let names: Vec<_> = path.iter().collect();
     let is_volume = |start: &usize| {
         let names = &names[*start..];
@@ -141,7 +141,7 @@ fn assert_planned_as_configured(planned: &PlannedMount, mount: &Mount<'_>) {
     let source = mount.source.as_deref().unwrap_or_default();
     assert_eq!(planned.source, source);
     let path = clean(&Path::new(BUNDLE).join(source));
-    let volume = volume_of(&path).expect("a path in a volume");
+    let volume = find_target_path(&path).expect("a path in a volume");
     assert_eq!(planned.found.volume.as_path(), volume);
     assert_eq!(
         volume.join(&planned.found.subpath).components().as_path(),
@@ -175,7 +175,7 @@ impl AllStaged {
 
 impl NodeLookup for AllStaged {
     fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
-        let is_volume = volume_of(path.as_path()).is_some_and(|it| it == path.as_path());
+        let is_volume = find_target_path(path.as_path()).is_some_and(|it| it == path.as_path());
         Ok(is_volume.then(|| path.clone()))
     }
 

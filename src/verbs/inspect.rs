@@ -98,9 +98,9 @@ fn user_json(observed: &ObservedUser) -> Value {
         observed.user.mounts.iter().map(
             |mount| json!({"destination": path_json(&mount.destination), "source": mount.source}),
         );
-    let (state, why) = users::describe_process_state(&observed.process_state);
+    let (state, reason) = users::describe_process_state(&observed.process_state);
     object["life"] = state.into();
-    object["why"] = why.into();
+    object["why"] = reason.into();
     object["mounts"] = mounts.collect();
     object["mounted_at"] = observed.mount_points.iter().map(path_json).collect();
     object
@@ -168,9 +168,11 @@ impl InspectedVolume {
         if let Some(info) = overview.info() {
             table.row(["staged", &mount_info_json(info).to_string()]);
         }
-        let (state, why) = list::describe_state(&overview.state);
-        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
-        table.row(["state", &format!("{state}{why}")]);
+        let (state, reason) = list::describe_state(&overview.state);
+        let reason = reason
+            .map(|reason| format!(": {reason}"))
+            .unwrap_or_default();
+        table.row(["state", &format!("{state}{reason}")]);
     }
 
     fn add_use_rows(&self, table: &mut Table) {
@@ -194,15 +196,15 @@ impl InspectedVolume {
             mount_points,
         } in &self.0.users
         {
-            let (state, why) = users::describe_process_state(process_state);
-            let why = if why.is_empty() {
-                why
+            let (state, reason) = users::describe_process_state(process_state);
+            let reason = if reason.is_empty() {
+                reason
             } else {
-                format!(": {why}")
+                format!(": {reason}")
             };
             table.row([
                 "user",
-                &format!("{user}, process {}, {state}{why}", user.process.pid),
+                &format!("{user}, process {}, {state}{reason}", user.process.pid),
             ]);
             for mount in &user.mounts {
                 let destination = mount.destination.display();

@@ -31,12 +31,12 @@ impl Display for VolumeList {
         table.row(["VOLUME", "POD", "DEVICE", "FSTYPE", "STATE", "USERS"]);
         let all: Vec<&User> = self.0.iter().flat_map(|volume| &volume.users).collect();
         for volume in &self.0 {
-            let (state, why) = describe_state(&volume.state);
+            let (state, reason) = describe_state(&volume.state);
             let users = volume.users.iter();
             let users = users
                 .map(|user| format!("{} {}", users::kind_name(user), users::short_id(user, &all)));
             let mut details: Vec<String> = users.collect();
-            details.extend(why.map(str::to_owned));
+            details.extend(reason.map(str::to_owned));
             table.row([
                 volume_name(volume),
                 pod_uid(volume).unwrap_or("-".into()),
@@ -78,14 +78,14 @@ pub(super) fn describe_state(state: &VolumeState) -> (&'static str, Option<&str>
     match state {
         VolumeState::Staged => ("staged", None),
         VolumeState::InUse => ("in use", None),
-        VolumeState::Uncertain(why) => ("uncertain", Some(why)),
-        VolumeState::Broken(why) => ("broken", Some(why)),
+        VolumeState::Uncertain(reason) => ("uncertain", Some(reason)),
+        VolumeState::Broken(reason) => ("broken", Some(reason)),
     }
 }
 
 /// Returns the fields of a volume that `list` and `inspect` have in common.
 pub(super) fn volume_json(volume: &VolumeOverview) -> Value {
-    let (state, why) = describe_state(&volume.state);
+    let (state, reason) = describe_state(&volume.state);
     let users: Vec<Value> = volume.users.iter().map(users::user_json).collect();
     let info = volume.info();
     json!({
@@ -98,7 +98,7 @@ pub(super) fn volume_json(volume: &VolumeOverview) -> Value {
         "device_number": volume.device.map(|number| number.to_string()),
         "fstype": info.map(|info| &info.fstype),
         "state": state,
-        "why": why,
+        "why": reason,
         "users": users,
     })
 }

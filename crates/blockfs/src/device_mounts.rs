@@ -38,7 +38,7 @@ impl DeviceMounts {
             } else {
                 let known = sources.get(&mount.source).copied();
                 known.unwrap_or_else(|| {
-                    let device = device_of(&mount);
+                    let device = block_device(&mount);
                     sources.insert(mount.source.clone(), device);
                     device
                 })
@@ -78,11 +78,11 @@ pub fn may_be_on(line: &MountInfoLine<'_>, device: DeviceNumber) -> bool {
 /// Returns whether a mount's file system is on a device.
 #[must_use]
 pub fn is_on(mount: &Mount, device: DeviceNumber) -> bool {
-    device_of(mount) == Some(device)
+    block_device(mount) == Some(device)
 }
 
 /// Returns the block device that a mount's file system is on; `None` if it isn't on a block device.
-pub(crate) fn device_of(mount: &Mount) -> Option<DeviceNumber> {
+pub(crate) fn block_device(mount: &Mount) -> Option<DeviceNumber> {
     if mount.device.major() != 0 {
         return Some(mount.device);
     }

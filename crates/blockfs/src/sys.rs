@@ -218,11 +218,11 @@ struct Request<'a, T> {
 
 /// A type for which any bytes are a valid value: numbers, and `repr(C)` structures of numbers. Implement it only in
 /// `sys`.
-trait Plain: Copy {}
+trait AnyBitPattern: Copy {}
 
 // SAFETY: the pointer points to `argument`, which is borrowed exclusively as long as the request lives. The ioctl is
 // declared as one that changes the argument, and the output is its return value.
-unsafe impl<T: Plain> Ioctl for Request<'_, T> {
+unsafe impl<T: AnyBitPattern> Ioctl for Request<'_, T> {
     type Output = c_int;
 
     const IS_MUTATING: bool = true;
@@ -241,7 +241,7 @@ unsafe impl<T: Plain> Ioctl for Request<'_, T> {
 }
 
 /// Makes the ioctl `_IOC(direction, group, number, size of the argument)` on `file`.
-fn request<T: Plain>(
+fn request<T: AnyBitPattern>(
     file: impl AsFd,
     direction: Direction,
     group: u8,
@@ -250,7 +250,7 @@ fn request<T: Plain>(
 ) -> Result<c_int, Errno> {
     let opcode = opcode::from_components(direction, group, number, size_of::<T>());
     // SAFETY: the opcode contains the size of the argument, so a file system that knows the opcode copies no byte
-    // beyond it, and any bytes are a valid `T` (`Plain`). Others return ENOTTY. `file` is open during the call.
+    // beyond it, and any bytes are a valid `T` (`AnyBitPattern`). Others return ENOTTY. `file` is open during the call.
     unsafe { ioctl(file, Request { opcode, argument }) }
 }
 

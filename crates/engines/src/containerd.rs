@@ -58,7 +58,7 @@ impl Engine for Containerd {
 
     /// Lists the runtimes under all names of the plugin, whatever the version of the file is.
     fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
-        toml::runtimes(file, PLUGINS.map(runtimes_of), |entry| {
+        toml::runtimes(file, PLUGINS.map(runtimes_path), |entry| {
             let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
             let options = entry.get("options");
             let program = options.and_then(|options| options.get("BinaryName")?.as_str());
@@ -82,10 +82,10 @@ impl Engine for Containerd {
 
     fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let version = check_version(&files[0])?;
-        let plugin = plugin_of(version);
+        let plugin = plugin_name(version);
         let mut target = None;
         for file in files.iter().filter(|file| file.is_always_read) {
-            let toml = Toml::of(file)?;
+            let toml = Toml::parse_file(file)?;
             // Only the newest 2.x releases read plugins from a file with an older version than the main file.
             let file_version = toml.get(&["version"]).and_then(Item::as_integer);
             let is_same = file_version.is_none_or(|file_version| {
@@ -116,9 +116,9 @@ impl Engine for Containerd {
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
-        let mut toml = Toml::of(file)?;
+        let mut toml = Toml::parse_file(file)?;
         for plugin in PLUGINS {
-            let runtimes = runtimes_of(plugin);
+            let runtimes = runtimes_path(plugin);
             let before = toml.members(&runtimes).count();
             toml.remove(&[&runtimes[..], &[handler]].concat())?;
             // A `runc` that `install` added is removed with the last of the other runtimes, unless it was changed.
@@ -146,18 +146,18 @@ impl Engine for Containerd {
 }
 
 /// Returns the name of the CRI plugin in a file of this version, which must not be 1.
-fn plugin_of(version: i64) -> &'static str {
+fn plugin_name(version: i64) -> &'static str {
     PLUGINS[if version == 2 { 1 } else { 2 }]
 }
 
-fn runtimes_of(plugin: &'static str) -> [&'static str; 4] {
+fn runtimes_path(plugin: &'static str) -> [&'static str; 4] {
     ["plugins", plugin, "containerd", "runtimes"]
 }
 
 /// Returns the version of a configuration, which is that of its first file. For a file that sets nothing it is 2, which
 /// both containerd 1.x and 2.x read.
 fn check_version(main: &ConfigFile) -> Result<i64> {
-    let toml = Toml::of(main)?;
+    let toml = Toml::parse_file(main)?;
     let version = toml.get(&["version"]);
     match version.map(Item::as_integer) {
         Some(None) => Err(wrong_type(&main.path, &["version"], "a number")),
@@ -187,7 +187,7 @@ fn add(
     spec: &HandlerSpec<'_>,
     inherited: Option<bool>,
 ) -> Result<()> {
-    let runtimes = runtimes_of(plugin);
+    let runtimes = runtimes_path(plugin);
     if plugin == PLUGINS[1] && toml.members(&runtimes).next().is_none() {
         let runc = [&runtimes[..], &["runc", "runtime_type"]].concat();
         toml.set(&runc, RUNTIME_TYPE, DEFAULT_RUNTIME)?;
@@ -207,11 +207,14 @@ fn add(
 /// that sets it. kubelet uses the same cgroup driver as these runtimes. In each file only the section for the file's
 /// own version is used. A file without a version has the version `version`.
 fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> {
-    let parsed = files.iter().map(Toml::of).collect::<Result<Vec<_>, _>>()?;
+    let parsed = files
+        .iter()
+        .map(Toml::parse_file)
+        .collect::<Result<Vec<_>, _>>()?;
     let sections = || {
         parsed.iter().rev().filter_map(|toml| {
             let file_version = toml.get(&["version"]).and_then(Item::as_integer);
-            let plugin = plugin_of(file_version.unwrap_or(version));
+            let plugin = plugin_name(file_version.unwrap_or(version));
             toml.get(&["plugins", plugin, "containerd"])
         })
     };
@@ -249,7 +252,7 @@ fn notes(
     let mut notes = missing_imports(files);
     let main = files[0].path.display();
     for file in files {
-        let (toml, path) = (Toml::of(file)?, file.path.display());
+        let (toml, path) = (Toml::parse_file(file)?, file.path.display());
         let disabled = toml.get(&["disabled_plugins"]).and_then(Item::as_array);
         let mut disabled = disabled.into_iter().flatten().filter_map(Value::as_str);
         if let Some(plugin) = disabled.find(|plugin| PLUGINS.contains(plugin)) {

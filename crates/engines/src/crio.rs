@@ -75,7 +75,7 @@ impl Engine for Crio {
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
-        let mut toml = Toml::of(file)?;
+        let mut toml = Toml::parse_file(file)?;
         toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         Ok(file.remaining(toml.text()))
     }

@@ -7,7 +7,7 @@ use crate::config_file::ConfigFile;
 use crate::engine::Samples;
 use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
 use crate::error::{HandlerError, Result};
-use crate::json::Object;
+use crate::json::EditableObject;
 use crate::service::Service;
 use crate::toml::{split_bom, wrong_type};
 
@@ -38,7 +38,7 @@ impl Engine for Docker {
         // Go's decoder merges objects with the same name.
         let root = parse(file, text(file))?;
         for (_, runtimes) in root.objects().filter(|member| member.0 == RUNTIMES) {
-            let runtimes = runtimes.as_ref().map(Object::objects);
+            let runtimes = runtimes.as_ref().map(EditableObject::objects);
             found.extend(runtimes.into_iter().flatten().map(|(name, entry)| {
                 let program = entry.as_ref().and_then(|entry| entry.string("path"));
                 let mismatch = match (&entry, &program) {
@@ -99,7 +99,7 @@ impl Engine for Docker {
     /// in moby's `daemon/reload_unix.go`).
     fn removal_notes(&self, _files: &[ConfigFile], left: &[Option<String>]) -> Vec<String> {
         let sets_runtimes = |text: &String| {
-            let root = Object::parse(split_bom(text).1);
+            let root = EditableObject::parse(split_bom(text).1);
             matches!(root, Ok(Some(root)) if root.object(RUNTIMES).is_some())
         };
         if left.iter().flatten().all(sets_runtimes) {
@@ -168,8 +168,8 @@ fn text_with_runtimes(file: &ConfigFile) -> Result<String> {
     }
 }
 
-fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<Object<'a>> {
-    let object = Object::parse(text).map_err(|error| {
+fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<EditableObject<'a>> {
+    let object = EditableObject::parse(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or(&message);
         HandlerError::Syntax(file.path.clone(), error.line(), message.to_owned())

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 /// A JSON object in a text.
 #[derive(Debug)]
-pub(crate) struct Object<'a> {
+pub(crate) struct EditableObject<'a> {
     text: &'a str,
     /// The range of the object, including its braces.
     span: Range<usize>,
@@ -18,7 +18,7 @@ pub(crate) struct Object<'a> {
     members: Vec<(String, Range<usize>)>,
 }
 
-impl<'a> Object<'a> {
+impl<'a> EditableObject<'a> {
     /// Parses a text; `Ok(None)` if it is valid JSON but not an object.
     pub(crate) fn parse(text: &'a str) -> Result<Option<Self>, serde_json::Error> {
         let value: &RawValue = serde_json::from_str(text)?;

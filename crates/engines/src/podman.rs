@@ -87,7 +87,7 @@ impl Engine for Podman {
     }
 
     fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
-        let mut toml = Toml::of(file)?;
+        let mut toml = Toml::parse_file(file)?;
         toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         for list in &LISTS {
             list.remove(&mut toml, handler)?;
@@ -203,7 +203,7 @@ impl FeatureList {
         let mut names: Vec<String> = self.default.iter().map(|&name| name.to_owned()).collect();
         let mut notes = Vec::new();
         for file in others {
-            let (other, key, handler) = (Toml::of(file)?, self.key, spec.name);
+            let (other, key, handler) = (Toml::parse_file(file)?, self.key, spec.name);
             let Some(list) = other.get(&self.keys()) else {
                 continue;
             };

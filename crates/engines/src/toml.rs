@@ -42,7 +42,7 @@ impl<'a> Toml<'a> {
     }
 
     /// Parses the text of a file. A file that doesn't exist counts as empty.
-    pub(crate) fn of(file: &'a ConfigFile) -> Result<Self> {
+    pub(crate) fn parse_file(file: &'a ConfigFile) -> Result<Self> {
         Self::parse(&file.path, file.text())
     }
 
@@ -146,8 +146,8 @@ impl<'a> Toml<'a> {
         };
         if parent.is_some_and(Item::is_inline_table) {
             let before = table.iter().take_while(|(name, _)| name != key).last();
-            let before = before.map(|(_, item)| end_of(item));
-            return self.remove_element(before, start_of(table, key)..end_of(item));
+            let before = before.map(|(_, item)| value_end(item));
+            return self.remove_element(before, key_start(table, key)..value_end(item));
         }
         let mut lines = Vec::new();
         collect_lines(table, key, &mut lines);
@@ -162,7 +162,7 @@ impl<'a> Toml<'a> {
     pub(crate) fn remove_header(&mut self, keys: &[&str]) -> Result<()> {
         match self.get(keys) {
             Some(Item::Value(Value::InlineTable(table))) if table.is_empty() => self.remove(keys),
-            Some(Item::Table(table)) if is_header(table) && end_of_values(table).is_none() => {
+            Some(Item::Table(table)) if is_header(table) && last_value_end(table).is_none() => {
                 self.cut_lines(table.span().unwrap_or_default(), true)
             }
             _ => Ok(()),
@@ -217,7 +217,7 @@ impl<'a> Toml<'a> {
         let table = item.as_table_like().ok_or_else(wrong)?;
         let span = item.span().unwrap_or_default();
         if item.is_inline_table() {
-            let last = table.iter().last().map(|(_, item)| end_of(item));
+            let last = table.iter().last().map(|(_, item)| value_end(item));
             let at = last.unwrap_or(span.start + 1);
             return Ok(InsertPosition::Inline(at, last.is_none()));
         }
@@ -228,9 +228,9 @@ impl<'a> Toml<'a> {
         let lines = table.iter().filter(|(_, item)| has_line(item)).last();
         Ok(match lines {
             Some((name, item)) => {
-                let key = start_of(table, name);
+                let key = key_start(table, name);
                 let before = self.raw()[self.line_start(key)..key].to_owned();
-                InsertPosition::Line(self.line_end(end_of(item)), before)
+                InsertPosition::Line(self.line_end(value_end(item)), before)
             }
             None => InsertPosition::Line(self.line_end(span.end), String::new()),
         })
@@ -293,7 +293,7 @@ pub(crate) fn runtimes(
     tables: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
     describe: impl Fn(&Item) -> (Vec<&str>, Option<String>),
 ) -> Result<Vec<Runtime>> {
-    let toml = Toml::of(file)?;
+    let toml = Toml::parse_file(file)?;
     let mut found = Vec::new();
     for keys in tables {
         found.extend(toml.members(keys.as_ref()).map(|(name, entry)| {
@@ -310,7 +310,7 @@ pub(crate) fn defaults(
     file: &ConfigFile,
     keys: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
 ) -> Result<Vec<(String, String)>> {
-    let toml = Toml::of(file)?;
+    let toml = Toml::parse_file(file)?;
     let found = keys.into_iter().filter_map(|keys| {
         let name = toml.get(keys.as_ref())?.as_str()?;
         Some((keys.as_ref().join("."), name.to_owned()))
@@ -346,20 +346,20 @@ fn has_line(item: &Item) -> bool {
 }
 
 /// Returns the end of a value, or of the last value of a dotted table.
-fn end_of(item: &Item) -> usize {
+fn value_end(item: &Item) -> usize {
     match item {
-        Item::Table(table) => end_of_values(table).unwrap_or_default(),
+        Item::Table(table) => last_value_end(table).unwrap_or_default(),
         item => item.span().unwrap_or_default().end,
     }
 }
 
-fn end_of_values(table: &Table) -> Option<usize> {
+fn last_value_end(table: &Table) -> Option<usize> {
     let values = table.iter().filter(|(_, item)| has_line(item));
-    values.map(|(_, item)| end_of(item)).max()
+    values.map(|(_, item)| value_end(item)).max()
 }
 
 /// Returns the start of a member's key.
-fn start_of(table: &dyn TableLike, name: &str) -> usize {
+fn key_start(table: &dyn TableLike, name: &str) -> usize {
     let key = table.key(name).and_then(Key::span);
     key.unwrap_or_default().start
 }
@@ -368,23 +368,23 @@ fn start_of(table: &dyn TableLike, name: &str) -> usize {
 /// begin with a header.
 fn collect_lines(parent: &dyn TableLike, name: &str, lines: &mut Vec<(Range<usize>, bool)>) {
     match parent.get(name) {
-        Some(Item::Table(table)) => collect_lines_of(table, lines),
+        Some(Item::Table(table)) => collect_table_lines(table, lines),
         Some(Item::ArrayOfTables(tables)) => {
             for table in tables {
-                collect_lines_of(table, lines);
+                collect_table_lines(table, lines);
             }
         }
         Some(item) if item.is_value() => {
-            lines.push((start_of(parent, name)..end_of(item), false));
+            lines.push((key_start(parent, name)..value_end(item), false));
         }
         _ => {}
     }
 }
 
-fn collect_lines_of(table: &Table, lines: &mut Vec<(Range<usize>, bool)>) {
+fn collect_table_lines(table: &Table, lines: &mut Vec<(Range<usize>, bool)>) {
     if is_header(table) {
         let span = table.span().unwrap_or_default();
-        lines.push((span.start..end_of_values(table).unwrap_or(span.end), true));
+        lines.push((span.start..last_value_end(table).unwrap_or(span.end), true));
     }
     // The range of a header includes the lines below it.
     let inner = table.iter().filter(|(_, item)| {

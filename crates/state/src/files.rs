@@ -366,7 +366,7 @@ impl Directory {
     }
 
     /// Returns the size in bytes of a file; 0 if it doesn't exist. `path` is relative to this directory.
-    pub(crate) fn size_of(&self, path: &str) -> Result<u64, FileError> {
+    pub(crate) fn file_size(&self, path: &str) -> Result<u64, FileError> {
         let stat = self.stat(path)?;
         Ok(stat.map_or(0, |stat| u64::try_from(stat.st_size).unwrap_or_default()))
     }

@@ -91,7 +91,7 @@ pub enum Conflict {
 pub struct SelinuxLabel(Option<String>);
 
 impl SelinuxLabel {
-    fn of(superblock: &Superblock) -> Self {
+    fn from_superblock(superblock: &Superblock) -> Self {
         Self(superblock.label().map(str::to_owned))
     }
 }
@@ -113,7 +113,7 @@ pub struct VolumeOwner {
 }
 
 impl VolumeOwner {
-    fn of(user: &User) -> Self {
+    fn from_user(user: &User) -> Self {
         Self {
             name: user.owner(),
             noun: user.owner_noun(),
@@ -153,7 +153,7 @@ pub fn decide_access(
         let Some(user) = other_pod.or(record.users.first()) else {
             continue;
         };
-        let owner = VolumeOwner::of(user);
+        let owner = VolumeOwner::from_user(user);
         if record.device != request.device {
             let (existing, requested) = (record.device, request.device);
             return Err(Conflict::Alias {
@@ -173,7 +173,10 @@ pub fn decide_access(
             .superblock
             .read_only_if(request.only_reads && existing.read_only);
         if existing.differs_only_in_label(&requested) {
-            let (existing, requested) = (SelinuxLabel::of(existing), SelinuxLabel::of(&requested));
+            let (existing, requested) = (
+                SelinuxLabel::from_superblock(existing),
+                SelinuxLabel::from_superblock(&requested),
+            );
             return Err(Conflict::Label {
                 owner,
                 existing,

@@ -314,7 +314,7 @@ mod tests {
         };
         assert!(elsewhere.is_alive(), "unknown counts as alive");
         assert!(
-            matches!(elsewhere.state(), ProcessState::Unknown(why) if why.contains("pid namespace"))
+            matches!(elsewhere.state(), ProcessState::Unknown(reason) if reason.contains("pid namespace"))
         );
         child.kill().unwrap();
         // This process hasn't waited for the child yet, so the child runs its last instructions, or is a zombie.

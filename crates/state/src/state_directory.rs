@@ -400,7 +400,7 @@ impl StateDirectory {
     /// unknown.
     pub fn has_index(&self) -> Result<bool, StateError> {
         let root = self.root.get()?;
-        Ok(root.map_or(Ok(0), |root| root.size_of(TARGETS_FILE))? > 0)
+        Ok(root.map_or(Ok(0), |root| root.file_size(TARGETS_FILE))? > 0)
     }
 
     /// Adds target paths to the index. Creates the index if it doesn't exist. The path of a volume has to be added

@@ -77,7 +77,7 @@ impl VolumeError {
         }
     }
 
-    pub(super) fn of_sandbox(id: &str, cause: impl Into<Cause>) -> Self {
+    pub(super) fn for_sandbox(id: &str, cause: impl Into<Cause>) -> Self {
         Self {
             volume: format!("of sandbox {id}"),
             cause: Box::new(cause.into()),

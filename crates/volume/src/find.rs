@@ -139,13 +139,13 @@ fn indices_by_device_path(volumes: &[VolumeOverview], path: &TargetPath) -> Vec<
 
 /// Finds the volumes on a device. If there are none, finds the volumes on devices with the same data.
 fn indices_by_device(volumes: &[VolumeOverview], number: DeviceNumber) -> Vec<usize> {
-    let exact = indices(volumes, |volume| devices_of(volume).contains(&number));
+    let exact = indices(volumes, |volume| volume_devices(volume).contains(&number));
     if !exact.is_empty() {
         return exact;
     }
-    let aliases = aliases(number, volumes.iter().flat_map(devices_of).collect());
+    let aliases = aliases(number, volumes.iter().flat_map(volume_devices).collect());
     indices(volumes, |volume| {
-        devices_of(volume)
+        volume_devices(volume)
             .iter()
             .any(|other| aliases.contains(other))
     })
@@ -164,7 +164,7 @@ fn aliases(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber
 }
 
 /// Returns the device that a volume is mounted from, and the staged one.
-fn devices_of(volume: &VolumeOverview) -> Vec<DeviceNumber> {
+fn volume_devices(volume: &VolumeOverview) -> Vec<DeviceNumber> {
     let staged = volume
         .info()
         .and_then(|info| Device::open(&info.device).ok());

@@ -152,11 +152,11 @@ pub(super) fn state(
     let mut unknown = users
         .iter()
         .filter_map(|process_state| match process_state {
-            ProcessState::Unknown(why) => Some(why.clone()),
+            ProcessState::Unknown(reason) => Some(reason.clone()),
             _ => None,
         });
     match unknown.next() {
-        Some(why) => VolumeState::Uncertain(why),
+        Some(reason) => VolumeState::Uncertain(reason),
         None if has_cli && !has_record => VolumeState::Uncertain(
             "it has a runtime-cli, but no record of the user that it belongs to".into(),
         ),
@@ -196,8 +196,8 @@ mod tests {
             let state = match state(has_record, users, has_cli) {
                 VolumeState::Staged => "staged",
                 VolumeState::InUse => "in use",
-                VolumeState::Uncertain(why) => {
-                    assert!(!why.is_empty());
+                VolumeState::Uncertain(reason) => {
+                    assert!(!reason.is_empty());
                     "uncertain"
                 }
                 VolumeState::Broken(_) => "broken",

@@ -24,7 +24,7 @@ use crust_blockfs::mountinfo::{Mount, MountInfo, MountInfoError};
 /// to the container.
 #[must_use]
 pub fn mount_ids(mounts: &DeviceMounts, device: DeviceNumber, attach_directory: &Path) -> Vec<u32> {
-    let (_, others) = mounts_of(mounts, device, attach_directory);
+    let (_, others) = partition_mounts(mounts, device, attach_directory);
     others.iter().map(|mount| mount.id).collect()
 }
 
@@ -160,7 +160,7 @@ impl CopyCleanup {
     /// Returns `None` if the delegate wasn't given the device as a mount, because then it can't have copied the device.
     #[must_use]
     pub fn foreign_mount(&self, device: DeviceNumber, before: &[u32]) -> Option<&Path> {
-        let (attached, others) = mounts_of(&self.mounts, device, &self.attach_directory);
+        let (attached, others) = partition_mounts(&self.mounts, device, &self.attach_directory);
         let mut new = others.into_iter().filter(|it| !before.contains(&it.id));
         let foreign = new.find(|it| !self.remaining.iter().any(|(copy, _)| copy.id == it.id));
         let foreign = foreign.filter(|_| !attached.is_empty());
@@ -169,7 +169,7 @@ impl CopyCleanup {
 }
 
 /// Returns a device's mounts within the attach directory, and all others.
-fn mounts_of<'m>(
+fn partition_mounts<'m>(
     mounts: &'m DeviceMounts,
     device: DeviceNumber,
     attach_directory: &Path,

@@ -218,7 +218,7 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
         }
     }
     if let Err(error) = context.state.remove_sandbox(id) {
-        errors.push(VolumeError::of_sandbox(id, error));
+        errors.push(VolumeError::for_sandbox(id, error));
     }
     errors
 }
@@ -233,7 +233,7 @@ fn owned_volumes(
         .state
         .devices_with_volumes()
         .unwrap_or_else(|error| {
-            errors.push(VolumeError::of_sandbox(id, error));
+            errors.push(VolumeError::for_sandbox(id, error));
             Vec::new()
         });
     let mut volumes = Vec::new();

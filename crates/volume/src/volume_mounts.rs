@@ -97,13 +97,13 @@ impl ProcessTree {
     /// Reads the tree of a process; `None` if the process has ended.
     fn read(process: &Process) -> Option<Self> {
         // A thread that has ended has no tree any more, even if it is the first thread and others still run.
-        let tree = Self::of_thread(process.pid)
-            .or_else(|| threads(process.pid).into_iter().find_map(Self::of_thread))?;
+        let tree = Self::read_thread(process.pid)
+            .or_else(|| threads(process.pid).into_iter().find_map(Self::read_thread))?;
         // Checked last: if the process is alive now, its pid wasn't reused before.
         process.is_alive().then_some(tree)
     }
 
-    fn of_thread(id: i32) -> Option<Self> {
+    fn read_thread(id: i32) -> Option<Self> {
         let root = format!("/proc/{id}/root");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, root, flags, Mode::empty()).ok()?;

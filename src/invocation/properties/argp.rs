@@ -5,7 +5,7 @@ use crate::invocation::{CreateCommand, CreateVerb};
 
 /// Whether an option takes a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Takes {
+enum FlagValue {
     Nothing,
     Value,
     /// The value is optional and must be part of the argument (`--option=value`).
@@ -16,7 +16,7 @@ enum Takes {
 struct Opt {
     long: &'static str,
     letters: &'static [u8],
-    takes: Takes,
+    takes: FlagValue,
 }
 
 /// A long name and its value, which is empty for a switch.
@@ -48,9 +48,9 @@ fn parse_options(options: &Options) -> impl Iterator<Item = Opt> {
     words.map(|word| {
         let (name, letters) = word.split_once(',').unwrap_or((word, ""));
         let (long, takes) = match (name.strip_suffix("[=]"), name.strip_suffix('=')) {
-            (Some(long), _) => (long, Takes::Optional),
-            (None, Some(long)) => (long, Takes::Value),
-            (None, None) => (name, Takes::Nothing),
+            (Some(long), _) => (long, FlagValue::Optional),
+            (None, Some(long)) => (long, FlagValue::Value),
+            (None, None) => (name, FlagValue::Nothing),
         };
         let letters = letters.as_bytes();
         Opt {
@@ -166,8 +166,8 @@ fn long<'a>(
     let only = first.filter(|first| matching.all(|it| key(it.long) == key(first.long)));
     let option = exact.or(only)?;
     let value = match (option.takes, value) {
-        (Takes::Nothing, Some(_)) => return None,
-        (Takes::Value, None) => next()?,
+        (FlagValue::Nothing, Some(_)) => return None,
+        (FlagValue::Value, None) => next()?,
         (_, value) => value.unwrap_or_default(),
     };
     Some((option.long, value))
@@ -191,7 +191,7 @@ fn short<'a>(
     while let Some((letter, rest)) = letters.split_first() {
         let option = parse_options(options).find(|it| it.letters.contains(letter))?;
         letters = rest;
-        if option.takes == Takes::Value {
+        if option.takes == FlagValue::Value {
             let value = if rest.is_empty() { next()? } else { rest };
             parsed.push((option.long, value));
             break;

@@ -32,7 +32,7 @@ fn rows(table: &str) -> impl Iterator<Item = Row<'_>> {
 }
 
 /// Returns the config's path from a result, without the log that may follow it.
-fn config_of(result: &str) -> String {
+fn config_path(result: &str) -> String {
     let path = result.split(" > ").next().unwrap_or_default();
     path.trim_matches('\'').to_owned()
 }
@@ -91,8 +91,8 @@ fn every_row_is_parsed_like_the_delegate_or_refused() {
         let (existing, mut wrong) = (existing_configs(table), Vec::new());
         for (arguments, delegate, runcrust) in rows(table) {
             let got = runcrust_result(kind, arguments, &existing);
-            let missed = delegate != "-" && got != "refuse" && got != config_of(delegate);
-            if missed || got != config_of(runcrust) {
+            let missed = delegate != "-" && got != "refuse" && got != config_path(delegate);
+            if missed || got != config_path(runcrust) {
                 wrong.push(format!(
                     "{name} {arguments}\n    {delegate} | {runcrust}, got: {got}"
                 ));
@@ -115,7 +115,7 @@ fn a_model_creates_every_container_that_its_delegate_creates() {
             let mut created = properties::created_by_versions(kind, &argv);
             let agrees = |(model, create): (&str, Option<CreateCommand>)| {
                 let opened = create.map(|create| opened_config(create, &existing));
-                model == version && opened == Some(config_of(delegate))
+                model == version && opened == Some(config_path(delegate))
             };
             if !created.any(agrees) {
                 missed.push(format!("{name} {arguments}: {delegate}"));
@@ -145,7 +145,7 @@ fn every_case_was_observed() {
             let row = rows(table).find(|(observed, ..)| split_arguments(observed) == arguments);
             let (_, delegate, runcrust) =
                 row.unwrap_or_else(|| panic!("{name}: {case}: not observed; run `make grammar`"));
-            let same = config_of(delegate) == config_of(runcrust);
+            let same = config_path(delegate) == config_path(runcrust);
             assert_eq!(columns.get(2) == Some(&"newer"), !same, "{name}: {case}");
         }
     }

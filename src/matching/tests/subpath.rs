@@ -173,7 +173,7 @@ fn a_bind_whose_name_and_root_disagree_is_refused() {
 #[test]
 fn a_missing_bind_named_after_a_staged_volume_is_refused() {
     let line = format!("8:1 {CSI}/pv-1/mount/db {BIND}");
-    for (gone, why) in [
+    for (gone, reason) in [
         (BIND.to_owned(), "doesn't exist, or is on a file system"),
         (
             format!("{CSI}/pv-1/mount"),
@@ -184,8 +184,8 @@ fn a_missing_bind_named_after_a_staged_volume_is_refused() {
             gone: gone.clone().into(),
             ..host(&["8:1 / /", &line], staged)
         };
-        host(&["pv-1"]).assert_refused(BIND, &["volume pv-1: ", why]);
-        host(&["pv-0", "pv-1"]).assert_refused(BIND, &["volume pv-1: ", why]);
+        host(&["pv-1"]).assert_refused(BIND, &["volume pv-1: ", reason]);
+        host(&["pv-0", "pv-1"]).assert_refused(BIND, &["volume pv-1: ", reason]);
         assert_eq!(host(&["pv-0"]).find(BIND), Ok(None), "{gone}");
     }
 }

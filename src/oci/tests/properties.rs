@@ -50,7 +50,7 @@ fn list(open: char, items: &[(String, &str)], inner: &str, close: char) -> Strin
     format!("{open}{inner}{}{close}", items.join(","))
 }
 
-fn array_of(item: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+fn array(item: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
     (prop::collection::vec((item, blank()), 0..4), blank())
         .prop_map(|(items, inner)| list('[', &items, inner, ']'))
 }
@@ -93,7 +93,7 @@ fn object_with(
 fn anything() -> impl Strategy<Value = String> {
     scalar().prop_recursive(3, 12, 3, |inner| {
         let object = object_with(Just(Vec::new()), inner.clone());
-        prop_oneof![array_of(inner), object]
+        prop_oneof![array(inner), object]
     })
 }
 
@@ -134,26 +134,26 @@ fn document(always: bool) -> impl Strategy<Value = String> {
     );
     let hooks = object_with(
         members![
-            member("createRuntime", array_of(any_object()), always),
-            member("createContainer", array_of(any_object()), always),
-            member("poststop", array_of(any_object()), always),
+            member("createRuntime", array(any_object()), always),
+            member("createContainer", array(any_object()), always),
+            member("poststop", array(any_object()), always),
         ],
         anything(),
     );
     let resources = object_with(
-        members![member("devices", array_of(any_object()), always)],
+        members![member("devices", array(any_object()), always)],
         anything(),
     );
     let linux = object_with(
         members![
-            member("devices", array_of(any_object()), always),
+            member("devices", array(any_object()), always),
             member("resources", resources, always),
         ],
         anything(),
     );
     let top = object_with(
         members![
-            member("mounts", array_of(mount), always),
+            member("mounts", array(mount), always),
             member("hooks", hooks, always),
             member("linux", linux, always),
         ],

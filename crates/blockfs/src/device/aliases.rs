@@ -42,7 +42,7 @@ pub enum DeviceIdentity {
 }
 
 impl DeviceIdentity {
-    fn of_loop_file(file: LoopFile, offset: u64) -> Self {
+    fn from_loop_file(file: LoopFile, offset: u64) -> Self {
         let LoopFile {
             device,
             inode,
@@ -114,8 +114,8 @@ impl Aliases {
     }
 
     /// Returns the aliases of a loop device by its status; `None` if it is attached to a device instead of a file.
-    pub(super) fn of_loop_on_file(number: DeviceNumber, status: &LoopStatus) -> Option<Self> {
-        let backing = DeviceIdentity::of_loop_file(status.file, status.offset);
+    pub(super) fn from_loop_status(number: DeviceNumber, status: &LoopStatus) -> Option<Self> {
+        let backing = DeviceIdentity::from_loop_file(status.file, status.offset);
         backing.disk().is_none().then(|| Self {
             own: BTreeSet::from([DeviceIdentity::Device(number), backing]),
             below: BTreeSet::new(),
@@ -157,7 +157,7 @@ fn backing_identity(
         return Ok(None);
     }
     if let Some(LoopStatus { file, offset, .. }) = loop_status(number)? {
-        return Ok(Some(DeviceIdentity::of_loop_file(file, offset)));
+        return Ok(Some(DeviceIdentity::from_loop_file(file, offset)));
     }
     let Some(path) = sysfs::backing_file(root, number)? else {
         return Ok(None);
@@ -166,7 +166,7 @@ fn backing_identity(
         return Ok(None);
     };
     Ok(Some(match look_up_file(&path) {
-        Some(file) => DeviceIdentity::of_loop_file(file, offset),
+        Some(file) => DeviceIdentity::from_loop_file(file, offset),
         None => DeviceIdentity::FileAt { path, offset },
     }))
 }

@@ -84,7 +84,7 @@ pub(super) fn conflicting(
     let mut conflicting = Vec::new();
     for device in devices {
         let cached = entries.status(device);
-        let on_file = cached.and_then(|status| Aliases::of_loop_on_file(device, &status));
+        let on_file = cached.and_then(|status| Aliases::from_loop_status(device, &status));
         let read = || Aliases::read(sysfs, |device| entries.status_or_query(device), device);
         match on_file.map_or_else(read, Ok) {
             Ok(aliases) if aliases.conflicts_with(own) => conflicting.push(device),

@@ -36,7 +36,7 @@ pub(super) struct Batch {
     /// Entries that the listing has as directories.
     directories: Vec<BatchEntry>,
     /// All other entries, in reverse order.
-    others: Vec<BatchEntry>,
+    non_directories: Vec<BatchEntry>,
     /// Total size of the directories' names in bytes.
     directory_names_size: usize,
 }
@@ -52,7 +52,7 @@ impl Batch {
     pub(super) fn clear(&mut self) {
         self.names.clear();
         self.directories.clear();
-        self.others.clear();
+        self.non_directories.clear();
         self.directory_names_size = 0;
     }
 
@@ -94,7 +94,7 @@ impl Batch {
             self.directory_names_size += name.len();
             &mut self.directories
         } else {
-            &mut self.others
+            &mut self.non_directories
         };
         entries.push(BatchEntry { inode, start });
     }
@@ -114,7 +114,7 @@ impl Batch {
     /// may list its entries by the hashes of their names.
     pub(super) fn sort(&mut self) {
         self.directories.sort_unstable_by_key(|entry| entry.inode);
-        self.others
+        self.non_directories
             .sort_unstable_by_key(|entry| std::cmp::Reverse(entry.inode));
     }
 
@@ -131,33 +131,36 @@ impl Batch {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.directories.len() + self.others.len()
+        self.directories.len() + self.non_directories.len()
     }
 
     pub(super) fn directories(&self) -> NameStack {
         NameStack::first_to_last(self.directories.iter().map(|entry| self.name(*entry)))
     }
 
-    pub(super) fn others(&self) -> impl Iterator<Item = &CStr> {
-        self.others.iter().rev().map(|entry| self.name(*entry))
+    pub(super) fn non_directories(&self) -> impl Iterator<Item = &CStr> {
+        self.non_directories
+            .iter()
+            .rev()
+            .map(|entry| self.name(*entry))
     }
 
     /// Takes the first [`CHUNK_LEN`] entries that aren't directories; `None` if there are none left.
     pub(super) fn take_chunk(&mut self) -> Option<Self> {
-        let from = self.others.len().saturating_sub(CHUNK_LEN);
+        let from = self.non_directories.len().saturating_sub(CHUNK_LEN);
         let mut chunk = Self::default();
-        for entry in self.others.drain(from..) {
+        for entry in self.non_directories.drain(from..) {
             let name = name_at(&self.names, entry.start);
             let start = chunk.names.len();
             chunk.names.extend_from_slice(name.to_bytes_with_nul());
-            chunk.others.push(BatchEntry { start, ..entry });
+            chunk.non_directories.push(BatchEntry { start, ..entry });
         }
-        (!chunk.others.is_empty()).then_some(chunk)
+        (!chunk.non_directories.is_empty()).then_some(chunk)
     }
 
     /// Returns true if all entries that aren't directories have been taken.
     pub(super) fn is_drained(&self) -> bool {
-        self.others.is_empty()
+        self.non_directories.is_empty()
     }
 
     fn name(&self, entry: BatchEntry) -> &CStr {
@@ -301,21 +304,24 @@ mod tests {
             names.insert(name);
         }
         assert!(inodes.len() == 1000 && inodes.is_sorted());
-        let inodes = batch.others().map(|name| inode(root.path(), name));
+        let inodes = batch.non_directories().map(|name| inode(root.path(), name));
         let inodes = inodes.collect::<Vec<_>>();
         assert!(inodes.len() == 2000 && inodes.is_sorted());
-        names.extend(batch.others().map(CStr::to_owned));
+        names.extend(batch.non_directories().map(CStr::to_owned));
         assert_eq!((names.len(), batch.len()), (3000, 3000));
     }
 
     #[test]
     fn chunks_have_each_file_once_in_the_same_order() {
         let (_root, mut batch, _) = read_large_directory();
-        let files = batch.others().map(CStr::to_owned).collect::<Vec<_>>();
+        let files = batch
+            .non_directories()
+            .map(CStr::to_owned)
+            .collect::<Vec<_>>();
         let mut taken = Vec::new();
         while let Some(chunk) = batch.take_chunk() {
             assert!(chunk.len() <= CHUNK_LEN && chunk.directories().is_empty());
-            taken.extend(chunk.others().map(CStr::to_owned));
+            taken.extend(chunk.non_directories().map(CStr::to_owned));
             assert_eq!(batch.is_drained(), taken.len() == files.len());
         }
         assert_eq!(taken, files);

@@ -297,7 +297,7 @@ mod tests {
         let Some(Task::HandleEntries(_, chunk)) = queue.take() else {
             panic!("there are entries");
         };
-        assert_eq!(chunk.others().collect::<Vec<_>>(), [c"file"]);
+        assert_eq!(chunk.non_directories().collect::<Vec<_>>(), [c"file"]);
         assert!(matches!(queue.take(), Some(Task::ReadDirectory(_))));
     }
 

@@ -39,10 +39,10 @@ pub(super) struct Worker<'scope, 'env> {
 }
 
 /// The result of handling an entry that wasn't listed as a directory.
-enum Handled {
+enum EntryResult {
     Done,
     /// The entry is a directory, and must be entered.
-    IsDirectory,
+    Directory,
 }
 
 impl<'scope, 'env> Worker<'scope, 'env> {
@@ -162,8 +162,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
                 }
                 // It isn't a directory any more. (The error for a symbolic link is ELOOP.)
                 Err(Errno::NOTDIR | Errno::LOOP) => match self.handle_entry(parent, &name)? {
-                    Handled::Done => return Ok(()),
-                    Handled::IsDirectory => {}
+                    EntryResult::Done => return Ok(()),
+                    EntryResult::Directory => {}
                 },
                 Err(errno) => return Err(halt_error(parent, &name, ("openat2", errno))),
             }
@@ -250,8 +250,8 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     fn handle_entries(&mut self, open: &OpenDirectory, batch: &Batch) -> Result<(), HaltReason> {
         // The directories among these entries. There are some if the file system doesn't report types in listings.
         let mut directories = Vec::new();
-        for name in batch.others() {
-            if matches!(self.handle_entry(open, name)?, Handled::IsDirectory) {
+        for name in batch.non_directories() {
+            if matches!(self.handle_entry(open, name)?, EntryResult::Directory) {
                 directories.push(name);
             }
         }
@@ -266,15 +266,19 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     /// Changes `name` in a directory if needed, unless it is a directory.
-    fn handle_entry(&mut self, parent: &OpenDirectory, name: &CStr) -> Result<Handled, HaltReason> {
+    fn handle_entry(
+        &mut self,
+        parent: &OpenDirectory,
+        name: &CStr,
+    ) -> Result<EntryResult, HaltReason> {
         self.check_halted()?;
         if !self.expects_change {
             let stat = match entry::stat(&parent.descriptor, name) {
-                Err(Errno::NOENT) => return Ok(Handled::Done),
+                Err(Errno::NOENT) => return Ok(EntryResult::Done),
                 stat => stat.map_err(|errno| halt_error(parent, name, ("statx", errno)))?,
             };
-            if let Some(handled) = self.handle_unchanged(&stat) {
-                return Ok(handled);
+            if let Some(result) = self.handle_unchanged(&stat) {
+                return Ok(result);
             }
         }
         self.change_entry(parent, name)
@@ -282,28 +286,32 @@ impl<'scope, 'env> Worker<'scope, 'env> {
 
     /// Handles an entry that isn't changed here: an entry on another mount, a directory, or an entry that needs no
     /// change. Returns `None` for any other entry.
-    fn handle_unchanged(&mut self, stat: &EntryStat) -> Option<Handled> {
+    fn handle_unchanged(&mut self, stat: &EntryStat) -> Option<EntryResult> {
         if !self.walk.is_on_this_mount(stat) {
             self.counts.other_mounts += 1;
-            return Some(Handled::Done);
+            return Some(EntryResult::Done);
         }
         if stat.attributes.is_directory() {
-            return Some(Handled::IsDirectory);
+            return Some(EntryResult::Directory);
         }
         self.expects_change = change::needed(&stat.attributes, self.walk.group).is_some();
         if self.expects_change {
             return None;
         }
         self.counts.count(EntryOutcome::Matches);
-        Some(Handled::Done)
+        Some(EntryResult::Done)
     }
 
-    fn change_entry(&mut self, parent: &OpenDirectory, name: &CStr) -> Result<Handled, HaltReason> {
+    fn change_entry(
+        &mut self,
+        parent: &OpenDirectory,
+        name: &CStr,
+    ) -> Result<EntryResult, HaltReason> {
         let handle = match entry::open_handle(&parent.descriptor, name) {
-            Err(Errno::NOENT) => return Ok(Handled::Done),
+            Err(Errno::NOENT) => return Ok(EntryResult::Done),
             Err(Errno::XDEV) => {
                 self.counts.other_mounts += 1;
-                return Ok(Handled::Done);
+                return Ok(EntryResult::Done);
             }
             opened => opened.map_err(|errno| halt_error(parent, name, ("openat2", errno)))?,
         };
@@ -318,15 +326,15 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             _guard = self.walk.lock_linked_file(&stat);
             stat = read_stat()?;
         }
-        if let Some(handled) = self.handle_unchanged(&stat) {
-            return Ok(handled);
+        if let Some(result) = self.handle_unchanged(&stat) {
+            return Ok(result);
         }
         let directory = &parent.directory;
         let outcome = self
             .walk
             .apply_group(handle.as_fd(), &stat, directory, Some(name));
         self.counts.count(outcome?);
-        Ok(Handled::Done)
+        Ok(EntryResult::Done)
     }
 
     /// Changes a directory itself after all its entries have been listed. The root is changed at the end of the walk.

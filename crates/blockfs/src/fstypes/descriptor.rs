@@ -112,7 +112,7 @@ impl OptionRules {
     /// Returns the reason if an option is refused whatever its value is. `key` must be in lower case.
     pub(crate) fn refused(&self, key: &str) -> Option<&'static str> {
         let mut refused = self.refused.iter();
-        refused.find_map(|(option, why)| (*option == key).then_some(*why))
+        refused.find_map(|(option, reason)| (*option == key).then_some(*reason))
     }
 }
 

@@ -88,7 +88,7 @@ fn mounts(device: &Device) -> Vec<String> {
         if deadline.is_expired() || found.len() == MAX_HOLDERS {
             break;
         }
-        if let Some(mount) = mount_of(device, pid) {
+        if let Some(mount) = find_mount(device, pid) {
             let path = mount.mount_point.display().to_string();
             found.push(format!(
                 "it is mounted at {path:?} in the mount namespace of process {pid}"
@@ -100,7 +100,7 @@ fn mounts(device: &Device) -> Vec<String> {
 
 /// Returns the first mount of the device in a process's mount table. File systems with an anonymous device number are
 /// found by the source of the mount.
-fn mount_of(device: &Device, pid: i32) -> Option<Mount> {
+fn find_mount(device: &Device, pid: i32) -> Option<Mount> {
     let number = device.number();
     let table = MountInfo::read_process(pid).ok()?;
     let mounts = table.select(|line| line.device == number || has_anonymous_device(line.fstype));

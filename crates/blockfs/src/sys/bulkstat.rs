@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, ioctl, opcode};
 
-use super::{Plain, Request};
+use super::{AnyBitPattern, Request};
 
 /// `XFS_BULK_IREQ_AGNO`, which restricts the call to one allocation group.
 const ONE_GROUP: u32 = 1;
@@ -50,7 +50,7 @@ struct Batch {
     inodes: [Inode; BATCH_SIZE as usize],
 }
 
-impl Plain for Batch {}
+impl AnyBitPattern for Batch {}
 
 /// A cursor over the inodes in use of an allocation group, without those that are internal to the file system.
 pub(crate) struct Inodes {
@@ -83,7 +83,7 @@ impl Inodes {
         let argument = &mut *self.batch;
         let opcode = opcode::from_components(Direction::Read, b'X', 127, size_of::<Head>());
         // SAFETY: XFS copies a head in and out, of the size in the opcode. After the head, XFS writes at most as many
-        // inodes as `capacity` says, which is the length of the array. Any bytes are a valid batch (`Plain`). Other
+        // inodes as `capacity` says, which is the length of the array. Any bytes are a valid batch (`AnyBitPattern`). Other
         // file systems return ENOTTY. `file` is open during the call.
         unsafe { ioctl(file, Request { opcode, argument }) }?;
         let count = self.batch.head.count as usize;

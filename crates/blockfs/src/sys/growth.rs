@@ -6,14 +6,14 @@ use std::os::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::Direction;
 
-use super::{Plain, request};
+use super::{AnyBitPattern, request};
 
-impl Plain for u64 {}
-impl Plain for XfsGeometry {}
-impl Plain for XfsGrowth {}
-impl Plain for BtrfsInfo {}
-impl Plain for BtrfsDevice {}
-impl Plain for BtrfsName {}
+impl AnyBitPattern for u64 {}
+impl AnyBitPattern for XfsGeometry {}
+impl AnyBitPattern for XfsGrowth {}
+impl AnyBitPattern for BtrfsInfo {}
+impl AnyBitPattern for BtrfsDevice {}
+impl AnyBitPattern for BtrfsName {}
 
 /// Grows an ext4 to a size of `blocks` in total (`EXT4_IOC_RESIZE_FS`). Fails with EPERM without `CAP_SYS_RESOURCE`, or
 /// if the file system has recorded errors.

@@ -7,7 +7,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Opcode, ioctl, opcode};
 
-use super::{Plain, Request, request};
+use super::{AnyBitPattern, Request, request};
 use crate::{DeviceNumber, DiskSeq};
 
 /// `LOOP_GET_STATUS64`. The opcodes of loop devices are older than the scheme that encodes the size of the argument.
@@ -46,7 +46,7 @@ struct Info {
     numbers: [u32; 3],
     flags: u32,
     name: [u8; 64],
-    others: [u8; 96],
+    crypt_name_and_key: [u8; 96],
     init: [u64; 2],
 }
 
@@ -60,7 +60,7 @@ impl Info {
         numbers: [0; 3],
         flags: 0,
         name: [0; 64],
-        others: [0; 96],
+        crypt_name_and_key: [0; 96],
         init: [0; 2],
     };
 }
@@ -75,9 +75,9 @@ struct Config {
     reserved: [u64; 8],
 }
 
-impl Plain for Info {}
-impl Plain for Config {}
-impl Plain for i32 {}
+impl AnyBitPattern for Info {}
+impl AnyBitPattern for Config {}
+impl AnyBitPattern for i32 {}
 
 /// The file behind a loop device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -208,10 +208,14 @@ pub(crate) fn disk_seq(device: impl AsFd) -> Result<DiskSeq, Errno> {
 }
 
 /// Makes one of the ioctls of this module. The type of the argument must be the one that belongs to the opcode.
-fn call<T: Plain>(device: impl AsFd, opcode: Opcode, argument: &mut T) -> Result<i32, Errno> {
+fn call<T: AnyBitPattern>(
+    device: impl AsFd,
+    opcode: Opcode,
+    argument: &mut T,
+) -> Result<i32, Errno> {
     // SAFETY: only opcodes of this module are passed. They take a `struct loop_info64` (GET_STATUS, SET_STATUS), a
     // `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY, GET_READ_ONLY), or nothing (the others), and each
-    // function above passes that. Any bytes are a valid `T` (`Plain`). Other devices don't know the opcodes (ENOTTY).
+    // function above passes that. Any bytes are a valid `T` (`AnyBitPattern`). Other devices don't know the opcodes (ENOTTY).
     // `device` is open during the call.
     unsafe { ioctl(device, Request { opcode, argument }) }
 }

@@ -64,7 +64,7 @@ pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>> {
 }
 
 fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>> {
-    let toml = Toml::of(file)?;
+    let toml = Toml::parse_file(file)?;
     let Some(imports) = toml.get(&["imports"]) else {
         return Ok(Vec::new());
     };

@@ -32,7 +32,7 @@ impl CrustDirectory {
         let names = root.names()?.into_iter();
         for name in names.filter(|name| name.parse::<Digest>().is_ok()) {
             usage.entries += 1;
-            usage.bytes += root.size_of(&format!("{name}/{MOUNT_INFO}"))?;
+            usage.bytes += root.file_size(&format!("{name}/{MOUNT_INFO}"))?;
         }
         Ok(usage)
     }

@@ -225,7 +225,7 @@ mod tests {
             );
         }
         let error = maker_state(7, Err(&Errno::NOLCK), false, long);
-        assert!(matches!(error, Unknown(why) if why.starts_with("flock: ")));
+        assert!(matches!(error, Unknown(reason) if reason.starts_with("flock: ")));
     }
 
     #[test]

@@ -50,7 +50,7 @@ fn files_that_others_could_have_changed_are_refused() {
     rustix::fs::mkfifoat(rustix::fs::CWD, file("fifo"), Mode::RUSR).unwrap();
     let _socket = std::os::unix::net::UnixListener::bind(file("socket")).unwrap();
     std::fs::create_dir(file("directory")).unwrap();
-    for (name, why) in [
+    for (name, reason) in [
         ("link", "is a symbolic link"),
         ("foreign", "isn't owned by root"),
         ("open", "can be written by others"),
@@ -61,7 +61,7 @@ fn files_that_others_could_have_changed_are_refused() {
     ] {
         let error = directory.read(name).unwrap_err().to_string();
         assert!(
-            error.contains(why) && error.contains(name),
+            error.contains(reason) && error.contains(name),
             "{name}: {error}"
         );
     }

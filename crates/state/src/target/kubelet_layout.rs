@@ -93,7 +93,7 @@ impl TargetPath {
     /// Returns the stock kubelet's bind mount of a subPath that this path is, or is below; `None` for any other path.
     #[must_use]
     pub fn subpath_bind(&self) -> Option<SubpathBind> {
-        SubpathBind::of(self)
+        SubpathBind::parse(self)
     }
 }
 
@@ -108,7 +108,7 @@ pub struct SubpathBind {
 }
 
 impl SubpathBind {
-    fn of(path: &TargetPath) -> Option<Self> {
+    fn parse(path: &TargetPath) -> Option<Self> {
         let names: Vec<&[u8]> = path.0[1..].split(|byte| *byte == b'/').collect();
         let is_bind = |window: &[&[u8]]| window[0] == b"pods" && window[2] == b"volume-subpaths";
         let at = names.windows(4).position(is_bind)?;

@@ -292,7 +292,7 @@ impl Pods {
 
     /// Returns the state of the pod that a target path names. `Gone` if the path names no pod, because then the volume
     /// only has recorded users.
-    pub(super) fn of_target(&self, target: &TargetPath) -> PodState {
+    pub(super) fn pod_state(&self, target: &TargetPath) -> PodState {
         let Some(uid) = target.pod_uid() else {
             return PodState::Gone;
         };

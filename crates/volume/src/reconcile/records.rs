@@ -209,7 +209,7 @@ impl ReconcilePass<'_> {
     fn decide_owner(&self, owner: &OwnerEntry, pods: &Pods) -> Option<RemovalDecision> {
         let (device, volume) = (owner.device, &owner.volume);
         let device_state = || volumes::device_state(&self.context, self.mode, volume, device);
-        let (has_entry, pod) = (self.has_entry(owner), pods.of_target(volume));
+        let (has_entry, pod) = (self.has_entry(owner), pods.pod_state(volume));
         decide::owner(owner.is_of_this_boot, has_entry, pod, device_state)
     }
 

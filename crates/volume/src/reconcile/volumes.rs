@@ -239,7 +239,7 @@ impl ReconcilePass<'_> {
             has_stray_record: !other_records.is_empty(),
             stray_user: find_stray_user(record.as_ref(), &other_records, Process::is_alive),
             cli: cli.map(|cli| (cli.clone(), is_same_file(&cli, facts.runtime))),
-            pod: facts.pods.of_target(target),
+            pod: facts.pods.pod_state(target),
             target: target_directory::examine(target, presence.as_ref(), self.context.config),
             devices: None,
         };

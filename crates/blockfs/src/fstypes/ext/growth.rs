@@ -107,7 +107,7 @@ pub(super) fn size_on_disk(
     } else {
         (1 << 48, "")
     };
-    Ok(size_of(found, max_blocks).map(|size| FileSystemSize {
+    Ok(size_up_to(found, max_blocks).map(|size| FileSystemSize {
         max_bytes_hint,
         ..size
     }))
@@ -116,7 +116,7 @@ pub(super) fn size_on_disk(
 const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit has at most 2^32 blocks; add the feature with \
                         resize2fs -b when no pod uses the volume";
 
-fn size_of(found: &Signature, max_blocks: u64) -> Option<FileSystemSize> {
+fn size_up_to(found: &Signature, max_blocks: u64) -> Option<FileSystemSize> {
     let size = FileSystemSize::on_disk(found)?;
     let max_bytes = max_blocks.saturating_mul(size.block_size.get());
     Some(FileSystemSize { max_bytes, ..size })
@@ -217,8 +217,8 @@ mod tests {
             is_read_only: false,
             restriction: None,
         };
-        assert_eq!(size_of(&found(0), 9), None);
-        let size = size_of(&found(4096), 9).unwrap();
+        assert_eq!(size_up_to(&found(0), 9), None);
+        let size = size_up_to(&found(4096), 9).unwrap();
         assert_eq!((size.bytes, size.block_size.get()), (0, 4096));
         assert_eq!(size.max_bytes, 9 * 4096);
     }
