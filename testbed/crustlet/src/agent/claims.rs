@@ -42,8 +42,8 @@ pub(crate) struct Claims {
     changed_drivers: BTreeSet<String>,
     /// Manifests that were removed and have to be read again.
     removed_manifests: Vec<PathBuf>,
-    /// The calls under way, with the volume that each call has reserved.
-    under_way: BTreeMap<ObjectKey, Option<VolumeId>>,
+    /// The calls in progress, with the volume that each call has reserved.
+    in_progress: BTreeMap<ObjectKey, Option<VolumeId>>,
     /// The notices of the last plan, which have been emitted as events: those of waiting objects, and the others.
     emitted: [Vec<Notice>; 2],
 }
@@ -95,7 +95,7 @@ impl Claims {
             backoff: Backoff::default(),
             changed_drivers: BTreeSet::new(),
             removed_manifests: Vec::new(),
-            under_way: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
             emitted: [Vec::new(), Vec::new()],
         })
     }
@@ -150,14 +150,14 @@ impl Claims {
         }
         emit_new(notices, plan.notices, &self.context.events);
         let kept: BTreeSet<ObjectKey> = plan.steps.iter().map(ClaimStep::object).collect();
-        let under_way = &self.under_way;
+        let in_progress = &self.in_progress;
         self.backoff
-            .retain(|key| kept.contains(key) || under_way.contains_key(key));
+            .retain(|key| kept.contains(key) || in_progress.contains_key(key));
         let changed = std::mem::take(&mut self.changed_drivers);
         let mut is_changed = false;
         for step in plan.steps {
             let key = step.object();
-            if self.under_way.contains_key(&key) {
+            if self.in_progress.contains_key(&key) {
                 continue;
             }
             let has_new_driver = step.driver().is_some_and(|driver| changed.contains(driver));
@@ -291,7 +291,7 @@ impl Claims {
         {
             return false;
         }
-        self.under_way
+        self.in_progress
             .insert(key.clone(), reservation.map(|(id, _)| id));
         let known = self.capabilities.known().get(call.driver()).cloned();
         let (context, objects, completions) = (
@@ -310,7 +310,7 @@ impl Claims {
     }
 
     fn end_call(&mut self, key: &ObjectKey, volumes: &mut Volumes) {
-        if let Some(id) = self.under_way.remove(key).flatten() {
+        if let Some(id) = self.in_progress.remove(key).flatten() {
             volumes.release(&id);
         }
     }

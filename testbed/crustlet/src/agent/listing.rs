@@ -225,7 +225,7 @@ fn volume(inputs: ListingInputs<'_>, id: &VolumeId) -> VolumeView {
     };
     let operation = inputs
         .volumes
-        .under_way()
+        .in_progress()
         .get(id)
         .map(|operation| call_name(operation).to_owned());
     let status = Status {

@@ -306,7 +306,7 @@ impl Pods {
             if known.progress != PodProgress::Idle {
                 if let Some(stop) = known.shortened_stop() {
                     let (worker, pod) = (self.worker.clone(), known.regarding(uid));
-                    // The step that is under way reports the result.
+                    // The step that is in progress reports the result.
                     tokio::spawn(async move { worker.end(&pod, &stop).await.ok() });
                 }
                 continue;

@@ -32,7 +32,7 @@ pub(super) struct Measurements {
     /// The abnormal condition that the last event was about, by the pod's UID and the claim.
     reported_conditions: BTreeMap<(String, Name), String>,
     /// The drivers that are being asked.
-    under_way: BTreeSet<String>,
+    in_progress: BTreeSet<String>,
 }
 
 impl Measurements {
@@ -47,13 +47,13 @@ impl Measurements {
     ) {
         let mut to_measure = volumes_to_measure(pods, volumes);
         self.retain_used(&to_measure);
-        to_measure.retain(|driver, _| !self.under_way.contains(driver));
+        to_measure.retain(|driver, _| !self.in_progress.contains(driver));
         for volume in to_measure.values_mut().flatten() {
             let key = (volume.publication.pod.clone(), volume.claim.clone());
             volume.reported_condition = self.reported_conditions.get(&key).cloned();
         }
         for (driver, volumes) in to_measure {
-            self.under_way.insert(driver.clone());
+            self.in_progress.insert(driver.clone());
             let (context, completions) = (context.clone(), completions.clone());
             tokio::spawn(async move {
                 let measurements = measure(&context, volumes).await;
@@ -84,7 +84,7 @@ impl Measurements {
         measurements: Vec<VolumeStats>,
         context: &Context,
     ) {
-        self.under_way.remove(&driver);
+        self.in_progress.remove(&driver);
         for VolumeStats { pod, claim, stats } in &measurements {
             let key = (pod.clone(), claim.clone());
             match (&stats.condition, stats.abnormal()) {

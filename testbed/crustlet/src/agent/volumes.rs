@@ -24,7 +24,7 @@ pub(crate) use begin::VolumeStepResult;
 /// The time for which a claim may be unbound before an event is emitted about its pod.
 const BINDING_GRACE_PERIOD: Duration = Duration::from_secs(3);
 
-/// The operation under way on a volume. A volume has one at a time.
+/// The operation in progress on a volume. A volume has at most one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum OngoingOperation {
     /// A step from the actual to the desired state.
@@ -41,7 +41,7 @@ pub(crate) struct Volumes {
     desired: DesiredState,
     actual: ActualState,
     backoff: Backoff<(VolumeId, VolumeStep)>,
-    under_way: BTreeMap<VolumeId, OngoingOperation>,
+    in_progress: BTreeMap<VolumeId, OngoingOperation>,
     /// The error of each step whose last attempt failed.
     failed: BTreeMap<(VolumeId, VolumeStep), String>,
     /// The problems of pods' volumes, by the pods' UIDs and the volumes' names.
@@ -87,7 +87,7 @@ impl Volumes {
             desired: DesiredState::default(),
             actual: ActualState::default(),
             backoff: Backoff::default(),
-            under_way: BTreeMap::new(),
+            in_progress: BTreeMap::new(),
             failed: BTreeMap::new(),
             problems: BTreeMap::new(),
             suspected: VolumeHolders::new(),
@@ -102,16 +102,16 @@ impl Volumes {
         &self.actual
     }
 
-    pub(crate) const fn under_way(&self) -> &BTreeMap<VolumeId, OngoingOperation> {
-        &self.under_way
+    pub(crate) const fn in_progress(&self) -> &BTreeMap<VolumeId, OngoingOperation> {
+        &self.in_progress
     }
 
-    /// Reserves a volume for a call for its claim, until [`Self::release`]. Returns false if another operation is under
-    /// way.
+    /// Reserves a volume for a call for its claim, until [`Self::release`]. Returns false if another operation is in
+    /// progress.
     pub(super) fn reserve(&mut self, id: &VolumeId, call: &'static str) -> bool {
-        let is_free = !self.under_way.contains_key(id);
+        let is_free = !self.in_progress.contains_key(id);
         if is_free {
-            self.under_way
+            self.in_progress
                 .insert(id.clone(), OngoingOperation::ClaimCall(call));
         }
         is_free
@@ -119,7 +119,7 @@ impl Volumes {
 
     /// Ends the reservation of a volume.
     pub(super) fn release(&mut self, id: &VolumeId) {
-        self.under_way.remove(id);
+        self.in_progress.remove(id);
     }
 
     /// Returns the error of each step whose last attempt failed.
@@ -237,7 +237,7 @@ impl Volumes {
         let mut planned = BTreeSet::new();
         let mut pause: Option<Duration> = None;
         for (id, steps) in plan {
-            let is_free = !self.under_way.contains_key(&id);
+            let is_free = !self.in_progress.contains_key(&id);
             let mut first = None;
             for step in steps {
                 let key = (id.clone(), step);
@@ -255,9 +255,9 @@ impl Volumes {
             }
         }
         self.backoff.retain(|key| planned.contains(key));
-        let under_way = &self.under_way;
+        let in_progress = &self.in_progress;
         self.failed
-            .retain(|key, _| planned.contains(key) || is_step(under_way.get(&key.0), &key.1));
+            .retain(|key, _| planned.contains(key) || is_step(in_progress.get(&key.0), &key.1));
         pause
     }
 

@@ -55,7 +55,7 @@ pub(crate) struct KnownPod {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum PodProgress {
-    /// No step is under way, and the observed state is current.
+    /// No step is in progress, and the observed state is current.
     #[default]
     Idle,
     StepRunning,
@@ -183,15 +183,15 @@ impl KnownPod {
         };
     }
 
-    /// Returns a second stop if a stop is under way and the grace period has become shorter since it began. kubelet
+    /// Returns a second stop if a stop is in progress and the grace period has become shorter since it began. kubelet
     /// does the same. The second stop doesn't stop the sandboxes: the first stop does so after the containers have
     /// ended.
     pub(super) fn shortened_stop(&mut self) -> Option<EndStep> {
         let shortened = self.grace();
-        let is_under_way = self.progress == PodProgress::StepRunning && self.is_ending;
+        let is_in_progress = self.progress == PodProgress::StepRunning && self.is_ending;
         let EndStep::StopPod {
             containers, grace, ..
-        } = self.last_stop.as_mut().filter(|_| is_under_way)?
+        } = self.last_stop.as_mut().filter(|_| is_in_progress)?
         else {
             return None;
         };

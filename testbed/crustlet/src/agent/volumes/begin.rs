@@ -88,7 +88,7 @@ impl Volumes {
             return;
         };
         let ongoing = OngoingOperation::Step(step.clone());
-        self.under_way.insert(id.clone(), ongoing);
+        self.in_progress.insert(id.clone(), ongoing);
         // From here on the volume doesn't count as mounted, even if it is desired again before the driver answers.
         if matches!(step, VolumeStep::Unpublish(_) | VolumeStep::Unstage) {
             self.mark_uncertain(&(id.clone(), step.clone()), None);

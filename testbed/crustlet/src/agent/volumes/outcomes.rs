@@ -24,7 +24,7 @@ impl Volumes {
             mount,
             result,
         } = result;
-        self.under_way.remove(&id);
+        self.in_progress.remove(&id);
         let key = (id, step);
         match result {
             Ok(published) => {
@@ -102,7 +102,7 @@ impl Volumes {
         }
     }
 
-    /// Marks the volume of a step as uncertain: the step failed halfway, or is under way.
+    /// Marks the volume of a step as uncertain: the step failed halfway, or is in progress.
     pub(super) fn mark_uncertain(
         &mut self,
         (id, step): &(VolumeId, VolumeStep),

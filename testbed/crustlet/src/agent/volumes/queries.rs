@@ -76,13 +76,13 @@ impl Volumes {
 
     /// Returns whether a pod's volume is being unpublished.
     pub(crate) fn is_being_unpublished(&self, id: &VolumeId, uid: &str) -> bool {
-        let operation = self.under_way.get(id);
+        let operation = self.in_progress.get(id);
         matches!(operation, Some(OngoingOperation::Step(VolumeStep::Unpublish(pod))) if pod == uid)
     }
 
     /// Returns whether any volume is being published for a pod.
     pub(crate) fn is_being_published(&self, uid: &str) -> bool {
         let is_publish = |operation: &OngoingOperation| matches!(operation, OngoingOperation::Step(VolumeStep::Publish(pod)) if pod == uid);
-        self.under_way.values().any(is_publish)
+        self.in_progress.values().any(is_publish)
     }
 }
