@@ -1,4 +1,4 @@
-//! Runs the daemon: opens its sockets, serves, reloads, reconciles, and ends.
+//! Runs the daemon: opens its sockets, serves, reloads, reconciles, and shuts down.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -79,13 +79,13 @@ pub(crate) async fn serve(configured: DaemonConfig) -> Result<()> {
     }
     tokio::spawn(reconcile(loaded.subscribe(), node, metrics));
     notify_ready();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serves");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %settings.listen.display(), "serving");
     loop {
         tokio::select! {
             event = signals.next() => match event {
                 SignalEvent::Reload => reload(&configured, &loaded, &nodes),
                 SignalEvent::Terminate(name) => {
-                    tracing::info!("{name}: ending after the running calls");
+                    tracing::info!("{name}: shutting down: waiting for calls in progress");
                     break;
                 }
             },

@@ -47,7 +47,7 @@ pub(crate) struct Settings {
     pub(crate) cli_timeout: u64,
     /// The time that an unstage waits for the device, in seconds.
     pub(crate) unstage_timeout: u64,
-    /// The time that running calls get when the daemon ends, in seconds.
+    /// The time that calls in progress get at shutdown, in seconds.
     pub(crate) drain_timeout: u64,
     /// The maximum size of a request, in bytes.
     pub(crate) max_message: usize,

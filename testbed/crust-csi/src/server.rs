@@ -72,14 +72,14 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
         )
         .await?;
     notify_ready();
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint.display(), "serves");
+    tracing::info!(version = env!("CARGO_PKG_VERSION"), socket = %endpoint.display(), "serving");
     loop {
         tokio::select! {
             signal = signals.next() => match signal {
                 // There is no configuration to reload.
                 SignalEvent::Reload => {}
                 SignalEvent::Terminate(name) => {
-                    tracing::info!("{name}: finishing the calls in progress");
+                    tracing::info!("{name}: shutting down: waiting for calls in progress");
                     break;
                 }
             },

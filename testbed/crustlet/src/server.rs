@@ -98,7 +98,7 @@ pub(crate) async fn serve(mut settings: Settings) -> Result<()> {
                 // There is no configuration file to reload.
                 SignalEvent::Reload => {}
                 SignalEvent::Terminate(name) => {
-                    tracing::info!("{name}: stopping; pods keep running");
+                    tracing::info!("{name}: shutting down: waiting for calls in progress; pods keep running");
                     break;
                 }
             },

@@ -93,6 +93,6 @@ on_each_delegate! {
 
         let _ = daemon.kill("TERM");
         wait_until("the daemon to end", WAIT_TIMEOUT, || !daemon.is_alive());
-        assert!(daemon.stderr().contains("SIGTERM: ending after the running calls"), "{}", daemon.stderr());
+        assert!(daemon.stderr().contains("SIGTERM: shutting down: waiting for calls in progress"), "{}", daemon.stderr());
     }
 }

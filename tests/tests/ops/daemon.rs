@@ -157,8 +157,9 @@ fn a_call_in_progress_is_finished_before_the_end() {
         assert!(ops.wait().success(), "{}", ops.log());
         let log = ops.log();
         assert!(
-            log.contains(&format!("{signal}: ending after the running calls"))
-                && !log.contains("cut off"),
+            log.contains(&format!(
+                "{signal}: shutting down: waiting for calls in progress"
+            )) && !log.contains("cut off"),
             "{log}"
         );
     }

@@ -36,7 +36,7 @@ fn first_line(ops: &Ops) -> String {
         let log = ops.log();
         line = log
             .lines()
-            .find(|it| it.contains(" serves "))
+            .find(|it| it.contains(" serving "))
             .map(str::to_owned);
         line.is_some()
     });
@@ -93,7 +93,7 @@ fn journal_entries_have_a_priority_and_fields() {
     request.fs_type = "vfat".to_owned();
     expect_error(ops.stage(request), InvalidArgument);
 
-    let started = entries.find(|entry| entry.get("MESSAGE").is_some_and(|it| it == "serves"));
+    let started = entries.find(|entry| entry.get("MESSAGE").is_some_and(|it| it == "serving"));
     let started = started.unwrap();
     assert_eq!(started["PRIORITY"], "6", "{started:?}");
     assert_eq!(started["SYSLOG_IDENTIFIER"], "crust_ops", "{started:?}");
