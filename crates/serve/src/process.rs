@@ -24,7 +24,7 @@ where
         Ok(Ok(())) => return ExitCode::SUCCESS,
         Ok(Err(error)) => error_message(error.as_ref()),
         Err(error) => format!(
-            "start the threads of the async runtime: {error}; hint: raise the limit on threads (TasksMax= of the systemd unit) or on memory"
+            "cannot start the threads of the async runtime: {error}; hint: raise the limit on threads (TasksMax= of the systemd unit) or on memory"
         ),
     };
     log::fatal(name, &error);
@@ -57,16 +57,16 @@ fn raise_descriptor_limit() {
 
 /// Notifies systemd that the daemon is ready to serve calls.
 pub fn notify_ready() {
-    tell_systemd(NotifyState::Ready);
+    notify_systemd(NotifyState::Ready);
 }
 
 /// Notifies systemd that the daemon is shutting down.
 pub fn notify_stopping() {
-    tell_systemd(NotifyState::Stopping);
+    notify_systemd(NotifyState::Stopping);
 }
 
-/// Notifies systemd of a state. Does nothing if the process wasn't started by systemd.
-fn tell_systemd(state: NotifyState<'_>) {
+/// Does nothing if the process wasn't started by systemd.
+fn notify_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
         tracing::debug!("sd_notify: {error}");
     }
@@ -89,9 +89,8 @@ pub enum SignalEvent {
     Terminate(&'static str),
 }
 
-/// The error of installing a signal handler.
 #[derive(Debug, thiserror::Error)]
-#[error("signal handler")]
+#[error("cannot install a signal handler")]
 pub struct SignalError(#[source] io::Error);
 
 impl Signals {

@@ -45,18 +45,23 @@ pub struct ServerLimits {
 /// The failure of a gRPC server.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    #[error("gRPC server")]
+    #[error("the gRPC server failed")]
     Server(#[from] tonic::transport::Error),
     /// The task of a server panicked.
-    #[error("gRPC server")]
+    #[error("the gRPC server failed")]
     Task(#[from] JoinError),
     /// A server ended without being shut down.
-    #[error("a gRPC server has ended unexpectedly")]
+    #[error("a gRPC server ended unexpectedly")]
     Ended,
-    /// The descriptor of a socket couldn't be duplicated.
-    #[error("fcntl(F_DUPFD_CLOEXEC)")]
-    Socket(#[source] io::Error),
-    #[error("reflection")]
+    #[error(
+        "cannot duplicate the socket of {service}: fcntl(F_DUPFD_CLOEXEC): {source}; hint: raise LimitNOFILE= of the systemd unit, or ulimit -n"
+    )]
+    DuplicateSocket {
+        /// The name of the gRPC service.
+        service: &'static str,
+        source: io::Error,
+    },
+    #[error("cannot build the gRPC reflection service")]
     Reflection(#[from] tonic_reflection::server::Error),
 }
 
@@ -91,7 +96,7 @@ impl Servers {
             reporters: Vec::new(),
             calls: Calls::new(daemon, observer, limits.calls),
             max_streams: limits.streams,
-            slots: Arc::new(ConnectionSlots::new(ConnectionLimits::of_this_process(
+            slots: Arc::new(ConnectionSlots::new(ConnectionLimits::with_process_limit(
                 limits.connections,
             ))),
             listening: Vec::new(),
@@ -107,7 +112,10 @@ impl Servers {
         connections: Connections<UnixListener>,
     ) -> Result<(), ServeError> {
         let routes = self.add_health_and_reflection(names, routes).await?;
-        let listening = connections.duplicate_socket().map_err(ServeError::Socket)?;
+        let service = connections.name();
+        let listening = connections
+            .duplicate_socket()
+            .map_err(|source| ServeError::DuplicateSocket { service, source })?;
         self.listening.push(listening);
         let mut shutdown = self.shutdown.subscribe();
         let until_shutdown = async move {

@@ -85,7 +85,7 @@ impl Driver {
         let made = self.images.create(&id, size).map_err(Refusal::from);
         let made = made.and_then(|()| Ok(self.store.save(&id, &record)?));
         if made.is_err() {
-            // Frees the reserved space. An error is ignored: the next start of the driver tries again.
+            // Frees the reserved space. An error is ignored: the driver retries at its next start.
             let _ = self.remove_volume(&id);
         }
         made?;

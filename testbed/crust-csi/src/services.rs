@@ -46,7 +46,7 @@ impl ServiceState {
     }
 
     /// Runs a call that changes a volume. If another one is in progress, fails with `ABORTED` as CSI specifies, and the
-    /// orchestrator tries again.
+    /// orchestrator retries.
     async fn change<T: Send + 'static>(
         &self,
         volume: &str,

@@ -40,13 +40,13 @@ pub(super) fn caller_timeout(headers: &HeaderMap) -> Option<Duration> {
 
 /// Returns the status of a call whose caller's deadline has passed.
 pub(super) fn caller_deadline_exceeded() -> Status {
-    deadline_exceeded("the caller's deadline has passed; hint: the call can be retried")
+    deadline_exceeded("the caller's deadline has passed; hint: retry the call")
 }
 
 fn message_timed_out() -> Status {
     let seconds = MESSAGE_TIMEOUT.as_secs();
     deadline_exceeded(&format!(
-        "the request's message did not arrive within {seconds} s; hint: the call can be retried"
+        "the request's message did not arrive within {seconds} s; hint: retry the call"
     ))
 }
 

@@ -85,7 +85,7 @@ impl Client {
             .unread_timeout
             .get_or_insert_with(|| Box::pin(sleep(UNREAD_TIMEOUT)));
         ready!(timeout.as_mut().poll(context));
-        self.warnings.unread(&self.peer);
+        self.warnings.warn_unread(&self.peer);
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }
@@ -153,7 +153,7 @@ impl AsyncWrite for Client {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // The HTTP/2 library doesn't report why it closes a connection.
         if !self.is_ended && self.last_read.elapsed() >= UNACKNOWLEDGED_AFTER {
-            self.warnings.ping_timed_out(&self.peer);
+            self.warnings.warn_ping_timeout(&self.peer);
         }
         Pin::new(&mut self.stream).poll_shutdown(context)
     }

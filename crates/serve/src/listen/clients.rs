@@ -87,7 +87,7 @@ impl Clients {
             let reason = format!(
                 "it was the oldest of {limit} connections without an HTTP/2 preface, which is the limit"
             );
-            self.warnings.silent(&oldest_peer, &reason);
+            self.warnings.warn_silent(&oldest_peer, &reason);
         }
         let task_peer = peer.clone();
         let task = self.silent.spawn(async move {
@@ -104,7 +104,7 @@ impl Clients {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 let seconds = PREFACE_TIMEOUT.as_secs();
                 let reason = format!("it sent no HTTP/2 preface within {seconds} s");
-                self.warnings.silent(&peer, &reason);
+                self.warnings.warn_silent(&peer, &reason);
             }
             // The client has closed the connection.
             Err(_) => {}
@@ -126,10 +126,10 @@ impl Clients {
         };
         match self.slots.evict(&peer, context) {
             Eviction::Impossible => {
-                self.warnings.full(&peer, full);
+                self.warnings.warn_full(&peer, full);
                 return Poll::Ready(None);
             }
-            Eviction::Started(idle) => self.warnings.full(&idle, full),
+            Eviction::Started(idle) => self.warnings.warn_full(&idle, full),
             Eviction::InProgress => {}
         }
         self.ready = Some((stream, peer));

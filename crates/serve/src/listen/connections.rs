@@ -33,8 +33,7 @@ impl Accept for UnixListener {
     }
 }
 
-/// The connections of a listener, as an endless stream. If accept(2) fails, the stream logs that, pauses and tries
-/// again.
+/// The connections of a listener, as an endless stream. If accept(2) fails, the stream logs that, pauses and retries.
 #[derive(Debug)]
 pub struct Connections<L> {
     listener: L,
@@ -63,7 +62,7 @@ impl<L> Connections<L> {
     }
 
     /// Returns the name of the service, for the log.
-    pub(super) fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 

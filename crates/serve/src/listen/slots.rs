@@ -40,7 +40,7 @@ impl ConnectionLimits {
     }
 
     /// Derives the limits with this process's limit on descriptors (`RLIMIT_NOFILE`).
-    pub(crate) fn of_this_process(connections: usize) -> Self {
+    pub(crate) fn with_process_limit(connections: usize) -> Self {
         Self::new(connections, getrlimit(Resource::Nofile).current)
     }
 }

@@ -36,14 +36,14 @@ impl Warnings {
     }
 
     /// Warns about a connection that was closed before its client had sent the HTTP/2 preface.
-    pub(super) fn silent(&self, peer: &Peer, reason: &str) {
+    pub(super) fn warn_silent(&self, peer: &Peer, reason: &str) {
         if self.silent.allow() {
             tracing::warn!("{}: closed a connection of {peer}: {reason}", self.service);
         }
     }
 
     /// Warns about a connection that was refused, or closed to make room for another one.
-    pub(super) fn full(&self, peer: &Peer, limit: LimitReached) {
+    pub(super) fn warn_full(&self, peer: &Peer, limit: LimitReached) {
         if self.full.allow() {
             tracing::warn!(
                 "{}: closed a connection of {peer} that had no call in progress: {limit}; hint: ss -xp shows the processes with connections",
@@ -53,7 +53,7 @@ impl Warnings {
     }
 
     /// Warns about a client that doesn't read what it is sent.
-    pub(super) fn unread(&self, peer: &Peer) {
+    pub(super) fn warn_unread(&self, peer: &Peer) {
         if self.unread.allow() {
             tracing::warn!(
                 "{}: closed a connection of {peer}: the client read nothing for {} s while the socket was full; hint: check whether the process is stopped or hangs",
@@ -64,7 +64,7 @@ impl Warnings {
     }
 
     /// Warns about a client that doesn't acknowledge a PING.
-    pub(super) fn ping_timed_out(&self, peer: &Peer) {
+    pub(super) fn warn_ping_timeout(&self, peer: &Peer) {
         if self.ping_timeout.allow() {
             tracing::warn!(
                 "{}: closed a connection of {peer}: the client did not acknowledge an HTTP/2 ping within {} s; hint: check whether the process is stopped or hangs",
