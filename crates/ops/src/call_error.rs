@@ -96,8 +96,8 @@ impl CallError {
     fn code_and_reason(&self) -> (Code, &'static str) {
         match self {
             Self::Field { .. } => (Code::InvalidArgument, "INVALID_FIELD"),
-            Self::Volume(error) => of_volume(error.code()),
-            Self::Cli { source, .. } | Self::Runtime(source) => of_cli(source),
+            Self::Volume(error) => volume_code_and_reason(error.code()),
+            Self::Cli { source, .. } | Self::Runtime(source) => cli_code_and_reason(source),
             Self::Node(_) => (Code::Internal, "NODE"),
             Self::Held { .. } | Self::Hangs { .. } => (Code::DeadlineExceeded, "DEADLINE"),
             Self::NotStaged(_) => (Code::NotFound, "NOT_STAGED"),
@@ -134,8 +134,7 @@ impl CallError {
     }
 }
 
-/// Returns the code and reason of a volume's error.
-fn of_volume(code: GrpcCode) -> (Code, &'static str) {
+fn volume_code_and_reason(code: GrpcCode) -> (Code, &'static str) {
     match code {
         GrpcCode::NotFound => (Code::NotFound, "NOT_STAGED"),
         GrpcCode::FailedPrecondition => (Code::FailedPrecondition, "VOLUME_STATE"),
@@ -147,8 +146,7 @@ fn of_volume(code: GrpcCode) -> (Code, &'static str) {
     }
 }
 
-/// Returns the code and reason of an error of the runtime's CLI.
-fn of_cli(error: &CliError) -> (Code, &'static str) {
+fn cli_code_and_reason(error: &CliError) -> (Code, &'static str) {
     match error {
         CliError::Refused { code, .. } => (*code, "RUNTIME"),
         CliError::Ending => (Code::Unavailable, "ENDING"),

@@ -129,7 +129,7 @@ impl Settings {
     }
 
     fn check(&self, path: &Path) -> Result<(), ConfigError> {
-        let wrong = |key, reason| Err(wrong(path, key, reason));
+        let refuse = |key, reason| Err(invalid_value(path, key, reason));
         let paths = [
             ("listen", &self.listen),
             ("runtime", &self.runtime),
@@ -139,17 +139,17 @@ impl Settings {
         for (key, value) in paths.into_iter().chain(listed) {
             let is_off = key == "crust_listen" && value.as_os_str().is_empty();
             if !value.is_absolute() && !is_off {
-                return wrong(key, format!("{} isn't an absolute path", value.display()));
+                return refuse(key, format!("{} isn't an absolute path", value.display()));
             }
         }
         let mut hosts = self.metrics_hosts.iter();
         if let Some(host) = hosts.find(|host| !is_host_name(host)) {
             let reason = format!("{host:?} isn't a host name without a port");
-            return wrong("metrics_hosts", reason);
+            return refuse("metrics_hosts", reason);
         }
         match self.metrics() {
             Ok(_) => Ok(()),
-            Err(reason) => wrong("metrics_listen", reason),
+            Err(reason) => refuse("metrics_listen", reason),
         }
     }
 
@@ -224,13 +224,13 @@ fn check_numbers(path: &Path, table: &toml::Table) -> Result<(), ConfigError> {
             && !(min..=max).contains(&value)
         {
             let reason = format!("{value} isn't in the range {min} to {max}");
-            return Err(wrong(path, key, reason));
+            return Err(invalid_value(path, key, reason));
         }
     }
     Ok(())
 }
 
-fn wrong(path: &Path, key: &'static str, reason: String) -> ConfigError {
+fn invalid_value(path: &Path, key: &'static str, reason: String) -> ConfigError {
     ConfigError::Value {
         path: path.to_owned(),
         key,

@@ -171,7 +171,7 @@ mod tests {
     async fn a_client_that_reads_nothing_is_disconnected_with_a_warning() {
         let (log, _guard) = captured();
         let (stream, _client) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&stream).unwrap();
+        let peer = Peer::from_stream(&stream).unwrap();
         let slots = Arc::new(ConnectionSlots::new(ConnectionLimits::new(1, None)));
         let slot = slots.take(&peer).unwrap();
         let mut client = Client::new(stream, peer, slot, Arc::new(Warnings::new("ours")));

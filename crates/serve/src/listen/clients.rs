@@ -63,7 +63,7 @@ impl Clients {
 
     /// Handles a new connection. If the preface isn't there yet, a task waits for it.
     fn handle_accepted(&mut self, stream: UnixStream) {
-        let peer = match Peer::of(&stream) {
+        let peer = match Peer::from_stream(&stream) {
             Ok(peer) => peer,
             Err(error) => {
                 tracing::warn!("{}: SO_PEERCRED: {error}", self.connections.name());

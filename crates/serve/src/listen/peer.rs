@@ -19,7 +19,7 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn of(stream: &UnixStream) -> io::Result<Self> {
+    pub(crate) fn from_stream(stream: &UnixStream) -> io::Result<Self> {
         let credentials = stream.peer_cred()?;
         let pid = credentials.pid().filter(|pid| *pid > 0);
         Ok(Self {
@@ -56,7 +56,7 @@ mod tests {
     #[tokio::test]
     async fn a_peer_is_displayed_without_unknown_fields() {
         let (stream, _client) = UnixStream::pair().unwrap();
-        let peer = Peer::of(&stream).unwrap();
+        let peer = Peer::from_stream(&stream).unwrap();
         assert_eq!(peer.pid, Some(std::process::id().cast_signed()));
         assert!(peer.command.is_some(), "{peer:?}");
         let peer = Peer {
