@@ -39,8 +39,8 @@ fn main() -> ExitCode {
         report::list(&options.selection);
         return ExitCode::SUCCESS;
     }
-    if let Err(why) = runner::can_run_here(&options.suite) {
-        eprintln!("conformance: cannot create a volume on this machine: {why}");
+    if let Err(reason) = runner::can_run_here(&options.suite) {
+        eprintln!("conformance: cannot create a volume on this machine: {reason}");
         return ExitCode::from(UNUSABLE);
     }
     let mut report = Report::new(&options);

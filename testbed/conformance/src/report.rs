@@ -51,8 +51,8 @@ impl Report {
     ) {
         let (count, word, result, reason) = match outcome {
             CheckOutcome::Passed => (&mut self.passed, "ok", "passed", None),
-            CheckOutcome::Failed(why) => (&mut self.failed, "FAIL", "failed", Some(why)),
-            CheckOutcome::Skipped(why) => (&mut self.skipped, "skip", "skipped", Some(why)),
+            CheckOutcome::Failed(reason) => (&mut self.failed, "FAIL", "failed", Some(reason)),
+            CheckOutcome::Skipped(reason) => (&mut self.skipped, "skip", "skipped", Some(reason)),
         };
         *count += 1;
         self.must_failed |= result == "failed" && requirement.level == Level::Must;
@@ -67,14 +67,14 @@ impl Report {
             println!("\n{}", group.name);
             self.group = group.name;
         }
-        let why = reason.map_or(String::new(), |why| format!(" — {why}"));
+        let reason = reason.map_or(String::new(), |reason| format!(" — {reason}"));
         // Only a failure marks its level: a runtime may choose to fail a SHOULD.
         let level = match (result, requirement.level) {
             ("failed", Level::Should) => " (SHOULD)",
             _ => "",
         };
         println!(
-            "{word:4}  {:32}  {}{level}{why}",
+            "{word:4}  {:32}  {}{level}{reason}",
             requirement.id, requirement.sentence
         );
     }

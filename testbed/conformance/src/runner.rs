@@ -77,11 +77,11 @@ fn check(requirement: &Requirement, suite: &Suite) -> CheckOutcome {
     }
     let scene = match attempt(|| Scene::new(suite)) {
         Ok(scene) => scene,
-        Err(why) => return CheckOutcome::Failed(why),
+        Err(reason) => return CheckOutcome::Failed(reason),
     };
     match attempt(|| (requirement.check)(&scene)) {
         Ok(()) => CheckOutcome::Passed,
-        Err(why) => CheckOutcome::Failed(why),
+        Err(reason) => CheckOutcome::Failed(reason),
     }
 }
 

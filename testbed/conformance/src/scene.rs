@@ -113,8 +113,8 @@ pub(crate) fn files_below(at: &Path) -> Vec<PathBuf> {
 
 /// Asserts that a value is the expected one.
 #[track_caller]
-pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, wanted: &T) {
-    assert!(seen == wanted, "{what}: {seen:?}, expected {wanted:?}");
+pub(crate) fn expect<T: PartialEq + std::fmt::Debug>(what: &str, seen: &T, expected: &T) {
+    assert!(seen == expected, "{what}: {seen:?}, expected {expected:?}");
 }
 
 /// The machine's crust directory and kubelet directory. If they were missing they are removed at the end, unless they

@@ -52,7 +52,7 @@ impl Suite {
     }
 
     fn report(&self, runtime: &Path, only: &str) -> Report {
-        Report::of(self.command(runtime).env("ONLY", only))
+        Report::run(self.command(runtime).env("ONLY", only))
     }
 
     /// Returns a shell script that acts as a runtime: at each create it runs `before`, with the bundle in `$bundle` and
@@ -100,7 +100,7 @@ impl Suite {
 
 impl Report {
     #[track_caller]
-    fn of(command: &mut Command) -> Self {
+    fn run(command: &mut Command) -> Self {
         let run = Run::of(command.arg("--json"));
         let report: Value =
             serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
@@ -112,31 +112,31 @@ impl Report {
     }
 
     /// Returns the ids with a result, each with its reason.
-    fn with_result(&self, result: &str) -> BTreeMap<String, String> {
-        let wanted = self.requirements.iter().filter(|it| it["result"] == result);
+    fn reasons_by_id(&self, result: &str) -> BTreeMap<String, String> {
+        let matching = self.requirements.iter().filter(|it| it["result"] == result);
         let text = |value: &'_ Value| value.as_str().unwrap_or_default().to_owned();
-        wanted
+        matching
             .map(|it| (text(&it["id"]), text(&it["reason"])))
             .collect()
     }
 
     /// Returns the ids of a kind.
-    fn of_kind(&self, kind: &str) -> Vec<&str> {
-        let wanted = self.requirements.iter().filter(|it| it["kind"] == kind);
-        let mut ids: Vec<&str> = wanted.map(|it| it["id"].as_str().unwrap()).collect();
+    fn ids_of_kind(&self, kind: &str) -> Vec<&str> {
+        let matching = self.requirements.iter().filter(|it| it["kind"] == kind);
+        let mut ids: Vec<&str> = matching.map(|it| it["id"].as_str().unwrap()).collect();
         ids.sort_unstable();
         ids
     }
 
     /// Asserts that exactly these requirements failed, that none was skipped, and the exit code.
     #[track_caller]
-    fn assert_failed(&self, wanted: &[&str]) {
-        let failed = self.with_result("failed");
+    fn assert_failed(&self, expected: &[&str]) {
+        let failed = self.reasons_by_id("failed");
         let ids: Vec<&String> = failed.keys().collect();
-        let mut wanted = wanted.to_vec();
-        wanted.sort_unstable();
-        assert_eq!(ids, wanted, "{failed:#?}");
-        assert_eq!(self.with_result("skipped"), BTreeMap::new());
+        let mut expected = expected.to_vec();
+        expected.sort_unstable();
+        assert_eq!(ids, expected, "{failed:#?}");
+        assert_eq!(self.reasons_by_id("skipped"), BTreeMap::new());
         let mut requirements = self.requirements.iter();
         let must = requirements.any(|it| it["result"] == "failed" && it["level"] == "MUST");
         assert_eq!(self.exit, Some(i32::from(must)));
@@ -157,7 +157,7 @@ on_each_delegate! {
     fn the_bare_delegate_fails_all_deferred_requirements_only(delegate: Delegate) {
         let suite = Suite::with(delegate, "");
         let report = suite.report(&delegate.program(), "");
-        report.assert_failed(&report.of_kind("deferred"));
+        report.assert_failed(&report.ids_of_kind("deferred"));
         suite.assert_nothing_left();
     }
 }
@@ -262,14 +262,14 @@ fn removes_access_mode_at(count: u32) -> String {
 
 #[test]
 fn a_runtime_that_checks_one_access_mode_is_detected() {
-    for (count, wanted) in [
+    for (count, expected) in [
         (1, "device-single-writer-first"),
         (2, "device-single-writer-second"),
     ] {
         let suite = Suite::with(Delegate::Runc, "");
         let script = suite.script(&removes_access_mode_at(count));
         let report = suite.report(&script, "device");
-        report.assert_failed(&[wanted]);
+        report.assert_failed(&[expected]);
     }
 }
 
@@ -306,7 +306,7 @@ fn a_runtime_that_clears_one_of_two_entries_is_detected() {
     let suite = Suite::with(Delegate::Runc, "");
     let runtime = suite.wrapper(KEEPS_A_CLI);
     let mut command = suite.command(&runtime);
-    let report = Report::of(command.env("ONLY", "cli-gone").env("TIMEOUT", "10"));
+    let report = Report::run(command.env("ONLY", "cli-gone").env("TIMEOUT", "10"));
     report.assert_failed(&["cli-gone"]);
 }
 
@@ -315,8 +315,8 @@ fn a_runtime_that_clears_one_of_two_entries_is_detected() {
 fn a_runtime_that_creates_nothing_meets_no_requirement() {
     let suite = Suite::with(Delegate::Runc, "");
     let report = suite.report(&suite.script("exit 1"), "");
-    let met = report.with_result("passed");
-    let deferred = report.of_kind("deferred");
+    let met = report.reasons_by_id("passed");
+    let deferred = report.ids_of_kind("deferred");
     assert!(
         deferred.iter().all(|id| !met.contains_key(*id)),
         "it meets {met:?}"
@@ -330,8 +330,8 @@ fn a_runtime_with_another_crust_directory_is_detected() {
     let elsewhere = suite.dir.join("elsewhere");
     let mut command = suite.command(suite.handler.path());
     let refusing = "matching,entries,options,device,life";
-    let report = Report::of(command.env("CRUST_ROOT", elsewhere).env("ONLY", refusing));
-    report.assert_failed(&report.of_kind("deferred"));
+    let report = Report::run(command.env("CRUST_ROOT", elsewhere).env("ONLY", refusing));
+    report.assert_failed(&report.ids_of_kind("deferred"));
 }
 
 /// A SHOULD that is not met is reported, and does not change the exit code.

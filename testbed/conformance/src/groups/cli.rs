@@ -20,7 +20,7 @@ pub(super) const GROUP: Group = Group {
             "cli-gone",
             USE,
             "Once no container has the volume, its entry (or both entries) has no runtime-cli.",
-            gone,
+            removes_cli,
         ),
         deferred(
             "cli-stats-shape",
@@ -97,7 +97,7 @@ fn in_use(scene: &Scene<'_>) {
     }
 }
 
-fn gone(scene: &Scene<'_>) {
+fn removes_cli(scene: &Scene<'_>) {
     let volume = scene.volume();
     for pod in [scene.pod(), Pod::behind_a_link(scene)] {
         let target = pod.stage(&volume.info());
@@ -171,15 +171,15 @@ fn stats_numbers(scene: &Scene<'_>) {
     let target = pod.stage(&volume.info());
     let app = pod.app_with(&volume, &target);
     let _ = app.sh("dd if=/dev/zero of=/data/file bs=64k count=16 2>/dev/null");
-    let wanted = statfs(&app);
+    let expected = statfs(&app);
     let stats = json_output(&pod.cli(&target).stats(&target));
     let names =
         ["BYTES", "INODES"].map(|unit| ["total", "used", "available"].map(|key| (unit, key)));
-    for ((unit, key), wanted) in names.concat().into_iter().zip(wanted) {
+    for ((unit, key), expected) in names.concat().into_iter().zip(expected) {
         expect(
             &format!("{key} in {unit}"),
             &usage(&stats, unit, key),
-            &wanted,
+            &expected,
         );
     }
 }

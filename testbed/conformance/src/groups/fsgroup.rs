@@ -17,13 +17,13 @@ pub(super) const GROUP: Group = Group {
             "fsgroup-always",
             FSGROUP,
             "Every file of the volume gets the group.",
-            |scene| assert_entries(scene, &always(), GROUPS_CHANGED),
+            |scene| assert_entries(scene, &always_metadata(), GROUPS_CHANGED),
         ),
         deferred(
             "fsgroup-modes",
             FSGROUP,
             "Files get mode | 0660 and keep their setuid bit, directories get mode | 02770.",
-            |scene| assert_entries(scene, &always(), MODES_CHANGED),
+            |scene| assert_entries(scene, &always_metadata(), MODES_CHANGED),
         ),
         deferred(
             "fsgroup-default-policy",
@@ -83,7 +83,7 @@ pub(super) const GROUP: Group = Group {
             "fsgroup-once",
             FSGROUP,
             "fsGroup is not applied again for a second container, which would change files in use.",
-            once,
+            applies_once,
         )
         .should(),
     ],
@@ -111,11 +111,11 @@ const GROUPS_CHANGED: Entries = &[
 ];
 const MODES_CHANGED: Entries = &[("program", "2000 4771"), ("directory", "2000 2770")];
 
-fn always() -> Value {
+fn always_metadata() -> Value {
     json!({"fsGroup": "2000", "fsGroupChangePolicy": "Always"})
 }
 
-fn set(path: &Path, group: u32, mode: u32) {
+fn set_group_and_mode(path: &Path, group: u32, mode: u32) {
     lchown(path, None, Some(group)).expect("chown");
     fs::set_permissions(path, Permissions::from_mode(mode)).expect("chmod");
 }
@@ -131,7 +131,7 @@ fn volume(scene: &Scene<'_>) -> Volume {
         for (path, entry) in UNCHANGED {
             let (group, mode) = entry.split_once(' ').expect("a group and a mode");
             let mode = u32::from_str_radix(mode, 8).expect("octal");
-            set(&root.join(path), group.parse().expect("a gid"), mode);
+            set_group_and_mode(&root.join(path), group.parse().expect("a gid"), mode);
         }
     })
 }
@@ -143,9 +143,9 @@ fn assert_entries(scene: &Scene<'_>, metadata: &Value, entries: Entries) {
     let pod = scene.pod();
     let target = pod.stage(&volume.with_metadata(metadata));
     let app = pod.app_with(&volume, &target);
-    for (path, wanted) in entries {
+    for (path, expected) in entries {
         let seen = app.sh(&format!("stat -c '%g %a' /data/{path}"));
-        expect(&format!("group and mode of {path}"), &&*seen, wanted);
+        expect(&format!("group and mode of {path}"), &&*seen, expected);
     }
 }
 
@@ -153,13 +153,13 @@ fn links(scene: &Scene<'_>) {
     let outside = scene.dir().subdir("outside");
     let file = outside.join("file");
     fs::write(&file, "not the volume's").expect("write");
-    set(&file, 0, 0o600);
+    set_group_and_mode(&file, 0, 0o600);
     let volume = scene.volume().with_data(|root| {
         symlink(&file, root.join("to-a-file")).expect("ln -s");
         symlink(&outside, root.join("to-a-directory")).expect("ln -s");
     });
     let pod = scene.pod();
-    let target = pod.stage(&volume.with_metadata(&always()));
+    let target = pod.stage(&volume.with_metadata(&always_metadata()));
     let app = pod.app_with(&volume, &target);
     for link in ["to-a-file", "to-a-directory"] {
         let seen = app.sh(&format!("stat -c %g /data/{link}"));
@@ -175,8 +175,8 @@ fn links(scene: &Scene<'_>) {
 
 /// Returns the group and mode of a file after `OnRootMismatch` on a volume whose root has this group and mode.
 #[track_caller]
-fn with_root(scene: &Scene<'_>, group: u32, mode: u32) -> String {
-    let volume = volume(scene).with_data(|root| set(root, group, mode));
+fn apply_on_root_mismatch(scene: &Scene<'_>, group: u32, mode: u32) -> String {
+    let volume = volume(scene).with_data(|root| set_group_and_mode(root, group, mode));
     let pod = scene.pod();
     let metadata = json!({"fsGroup": "2000", "fsGroupChangePolicy": MISMATCH});
     let target = pod.stage(&volume.with_metadata(&metadata));
@@ -186,30 +186,38 @@ fn with_root(scene: &Scene<'_>, group: u32, mode: u32) -> String {
 
 fn root_matches(scene: &Scene<'_>) {
     for mode in [0o2770, 0o2777] {
-        expect("the file", &&*with_root(scene, 2000, mode), &"7 600");
+        expect(
+            "the file",
+            &&*apply_on_root_mismatch(scene, 2000, mode),
+            &"7 600",
+        );
     }
 }
 
 fn root_mismatches(scene: &Scene<'_>) {
     for (group, mode) in [(7, 0o2770), (2000, 0o0770), (2000, 0o2750)] {
         let what = format!("the file, with a root of {group} {mode:o}");
-        expect(&what, &&*with_root(scene, group, mode), &"2000 660");
+        expect(
+            &what,
+            &&*apply_on_root_mismatch(scene, group, mode),
+            &"2000 660",
+        );
     }
 }
 
 fn new_files(scene: &Scene<'_>) {
     let volume = volume(scene);
     let pod = scene.pod();
-    let target = pod.stage(&volume.with_metadata(&always()));
+    let target = pod.stage(&volume.with_metadata(&always_metadata()));
     let app = pod.app_with(&volume, &target);
     let seen = app.sh("echo x > /data/directory/new; stat -c %g /data/directory/new");
     expect("the new file's group", &&*seen, &"2000");
 }
 
-fn once(scene: &Scene<'_>) {
+fn applies_once(scene: &Scene<'_>) {
     let volume = volume(scene);
     let pod = scene.pod();
-    let target = pod.stage(&volume.with_metadata(&always()));
+    let target = pod.stage(&volume.with_metadata(&always_metadata()));
     let first = pod.app_with(&volume, &target);
     let _ = first.sh("chgrp 7 /data/file; chmod 600 /data/file");
     let second = pod.app_with(&volume, &target);

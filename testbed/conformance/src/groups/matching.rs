@@ -131,7 +131,7 @@ pub(super) const GROUP: Group = Group {
 };
 
 /// Returns a volume with a marker file in a subdirectory.
-fn with_directory(scene: &Scene<'_>) -> Volume {
+fn volume_with_directory(scene: &Scene<'_>) -> Volume {
     scene.volume().with_data(|root| {
         fs::create_dir_all(root.join("some/directory")).expect("mkdir");
         fs::write(root.join("some/directory/below"), "below").expect("write");
@@ -178,14 +178,14 @@ fn two_volumes(scene: &Scene<'_>) {
 }
 
 fn subpath(scene: &Scene<'_>) {
-    let volume = with_directory(scene);
+    let volume = volume_with_directory(scene);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     assert_shows_subpath(scene, &pod, &target.join("some/directory"));
 }
 
 fn subpath_file(scene: &Scene<'_>) {
-    let volume = with_directory(scene);
+    let volume = volume_with_directory(scene);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let source = target.join("some/directory/below");
@@ -222,7 +222,7 @@ fn subpath_missing_mode(scene: &Scene<'_>) {
 }
 
 fn subpath_link(scene: &Scene<'_>) {
-    let volume = with_directory(scene).with_data(|root| {
+    let volume = volume_with_directory(scene).with_data(|root| {
         symlink("some", root.join("link")).expect("ln -s");
     });
     let pod = scene.pod();
@@ -232,7 +232,7 @@ fn subpath_link(scene: &Scene<'_>) {
 
 fn subpath_escape(scene: &Scene<'_>) {
     let outside = scene.dir().subdir("outside");
-    let volume = with_directory(scene).with_data(|root| {
+    let volume = volume_with_directory(scene).with_data(|root| {
         symlink(&outside, root.join("absolute")).expect("ln -s");
         symlink("../../..", root.join("relative")).expect("ln -s");
     });
@@ -252,7 +252,7 @@ fn link_given(scene: &Scene<'_>) {
 }
 
 fn link_resolved(scene: &Scene<'_>) {
-    let volume = with_directory(scene);
+    let volume = volume_with_directory(scene);
     let pod = Pod::behind_a_link(scene);
     let target = pod.stage(&volume.info());
     let resolved = target.canonicalize().expect("a directory");
@@ -283,7 +283,7 @@ fn unstaged(scene: &Scene<'_>) {
 }
 
 fn stock_subpath(scene: &Scene<'_>) {
-    let volume = with_directory(scene);
+    let volume = volume_with_directory(scene);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let source = pod.stock_subpath("pv-1", &target, "some/directory");
@@ -291,7 +291,7 @@ fn stock_subpath(scene: &Scene<'_>) {
 }
 
 fn stock_elsewhere(scene: &Scene<'_>) {
-    let volume = with_directory(scene);
+    let volume = volume_with_directory(scene);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let elsewhere = scene.dir().subdir("elsewhere");
@@ -302,7 +302,7 @@ fn stock_elsewhere(scene: &Scene<'_>) {
 }
 
 /// Returns a container's bundle as CRI-O writes it. The sandbox that it names need not exist.
-fn of_crio(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
+fn crio_bundle(scene: &Scene<'_>, uid: &str, source: &Path) -> Bundle {
     let labels = json!({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "app"});
     scene
         .plain()
@@ -323,7 +323,7 @@ fn crio(scene: &Scene<'_>) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
-    let app = scene.run(of_crio(scene, pod.uid(), &target));
+    let app = scene.run(crio_bundle(scene, pod.uid(), &target));
     volume.assert_shown_at(&app, "/data");
 }
 
@@ -331,8 +331,8 @@ fn crio_other_pod(scene: &Scene<'_>) {
     let volume = scene.volume();
     let (pod, other) = (scene.pod(), scene.pod());
     let target = other.stage(&volume.info());
-    let _ = scene.refuses(of_crio(scene, pod.uid(), &target));
-    let app = scene.run(of_crio(scene, other.uid(), &target));
+    let _ = scene.refuses(crio_bundle(scene, pod.uid(), &target));
+    let app = scene.run(crio_bundle(scene, other.uid(), &target));
     volume.assert_shown_at(&app, "/data");
 }
 

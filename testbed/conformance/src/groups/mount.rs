@@ -247,7 +247,7 @@ fn as_user(scene: &Scene<'_>) {
     // The workload itself tries to write: the exec of some runtimes runs as root.
     let script = "if echo x > /data/$(id -u); then echo yes; else echo no; fi > /tmp/wrote; \
         mv /tmp/wrote /tmp/answer; exec sleep 2147483647";
-    for (user, groups, wanted) in [(1000, &[2000][..], "yes\n"), (1001, &[], "no\n")] {
+    for (user, groups, expected) in [(1000, &[2000][..], "yes\n"), (1001, &[], "no\n")] {
         let bundle = pod.bundle_with(&target).user(user, user, groups);
         let app = scene.run(bundle.script(script));
         volume.assert_shown_at(&app, "/data");
@@ -257,6 +257,6 @@ fn as_user(scene: &Scene<'_>) {
             !answer.is_empty()
         });
         let what = format!("write by uid {user} with the groups {groups:?}");
-        expect(&what, &&*answer, &wanted);
+        expect(&what, &&*answer, &expected);
     }
 }

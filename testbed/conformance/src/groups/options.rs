@@ -14,21 +14,21 @@ pub(super) const GROUP: Group = Group {
             "option-none",
             INFO,
             "Without options the mount has none of `noatime`, `nosuid`, `nodev`, `noexec`.",
-            |scene| in_force(scene, &[], &[]),
+            |scene| assert_in_force(scene, &[], &[]),
         ),
         deferred(
             "option-noatime",
             INFO,
             "The option `noatime` is in force.",
-            |scene| in_force(scene, &["noatime"], &["noatime"]),
+            |scene| assert_in_force(scene, &["noatime"], &["noatime"]),
         ),
         deferred(
             "option-nosuid",
             INFO,
             "The options `nosuid`, `nodev` and `noexec` are in force.",
             |scene| {
-                let wanted = ["nosuid", "nodev", "noexec"];
-                in_force(scene, &wanted, &wanted);
+                let expected = ["nosuid", "nodev", "noexec"];
+                assert_in_force(scene, &expected, &expected);
             },
         )
         .should(),
@@ -36,7 +36,7 @@ pub(super) const GROUP: Group = Group {
             "option-file-system",
             INFO,
             "Options of the file system are in force.",
-            |scene| in_force(scene, &["commit=9", "errors=remount-ro"], &["commit=9"]),
+            |scene| assert_in_force(scene, &["commit=9", "errors=remount-ro"], &["commit=9"]),
         ),
         deferred(
             "option-mount8",
@@ -50,7 +50,7 @@ pub(super) const GROUP: Group = Group {
                     "x-systemd.automount",
                     "commit=9",
                 ];
-                in_force(scene, &given, &["rw", "commit=9"]);
+                assert_in_force(scene, &given, &["rw", "commit=9"]);
             },
         ),
         deferred(
@@ -58,7 +58,7 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "The option `ro` makes the volume read-only.",
             |scene| {
-                read_only(scene, |volume| {
+                assert_read_only(scene, |volume| {
                     volume.info_with(&json!({"options": ["ro"]}))
                 });
             },
@@ -68,7 +68,7 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "metadata.readOnly makes the volume read-only, regardless of the container's mount options.",
             |scene| {
-                read_only(scene, |volume| {
+                assert_read_only(scene, |volume| {
                     volume.with_metadata(&json!({"readOnly": true}))
                 });
             },
@@ -78,7 +78,7 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "An option that the file system does not know fails the create.",
             |scene| {
-                let _ = fails_with_unknown_option(scene);
+                let _ = assert_refuses_unknown_option(scene);
             },
         ),
         deferred(
@@ -86,8 +86,8 @@ pub(super) const GROUP: Group = Group {
             INFO,
             "The error of that create names the option.",
             |scene| {
-                let why = fails_with_unknown_option(scene);
-                assert!(why.contains(UNKNOWN), "standard error is {why:?}");
+                let reason = assert_refuses_unknown_option(scene);
+                assert!(reason.contains(UNKNOWN), "standard error is {reason:?}");
             },
         )
         .should(),
@@ -101,42 +101,42 @@ const ATTRIBUTES: [&str; 4] = ["noatime", "nosuid", "nodev", "noexec"];
 
 /// Asserts that the container's mount table shows the expected options for the volume, and no other of [`ATTRIBUTES`].
 #[track_caller]
-fn in_force(scene: &Scene<'_>, given: &[&str], wanted: &[&str]) {
+fn assert_in_force(scene: &Scene<'_>, given: &[&str], expected: &[&str]) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.info_with(&json!({"options": given})));
     let app = pod.app_with(&volume, &target);
     let line = app.sh("grep ' /data ' /proc/self/mountinfo");
     let words: Vec<&str> = line.split([' ', ',']).collect();
-    for option in wanted {
+    for option in expected {
         assert!(words.contains(option), "{option} is missing: {line}");
     }
-    let unrequested = |option: &&str| words.contains(option) && !wanted.contains(option);
+    let unrequested = |option: &&str| words.contains(option) && !expected.contains(option);
     if let Some(option) = ATTRIBUTES.into_iter().find(unrequested) {
         panic!("{option} is set although it was not requested: {line}");
     }
 }
 
-fn read_only(scene: &Scene<'_>, info: impl FnOnce(&Volume) -> Value) {
+fn assert_read_only(scene: &Scene<'_>, info: impl FnOnce(&Volume) -> Value) {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&info(&volume));
     let app = pod.app_with(&volume, &target);
-    let run: Run = writes(&app);
+    let run: Run = write_file(&app);
     assert!(!run.status.success(), "the volume was written to");
     assert!(run.stderr.contains("Read-only"), "another error: {run}");
 }
 
-fn writes(app: &Container) -> Run {
+fn write_file(app: &Container) -> Run {
     app.exec(&["/bin/touch", "/data/file"])
 }
 
-fn fails_with_unknown_option(scene: &Scene<'_>) -> String {
+fn assert_refuses_unknown_option(scene: &Scene<'_>) -> String {
     let volume = scene.volume();
     let pod = scene.pod();
     let target = pod.stage(&volume.info_with(&json!({"options": [UNKNOWN]})));
-    let why = pod.refuses(&target);
+    let reason = pod.refuses(&target);
     let _ = pod.stage(&volume.info());
     let _app = pod.app_with(&volume, &target);
-    why
+    reason
 }

@@ -22,7 +22,7 @@ pub(crate) struct Cli {
 impl Cli {
     /// Finds the program of an entry as `crust_ops` does.
     #[track_caller]
-    pub(crate) fn of(entry: &Entry, suite: &Suite) -> Self {
+    pub(crate) fn read(entry: &Entry, suite: &Suite) -> Self {
         let file = entry.runtime_cli();
         let text = fs::read_to_string(&file);
         let text = text.unwrap_or_else(|error| panic!("{}: {error}", file.display()));

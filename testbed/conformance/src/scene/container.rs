@@ -136,16 +136,16 @@ impl Container {
 
     /// Waits until the container has one of these statuses.
     #[track_caller]
-    pub(crate) fn wait_for(&self, wanted: &[&str]) {
+    pub(crate) fn wait_for(&self, expected: &[&str]) {
         let timeout = self.oci.suite.timeout;
         let mut status = None;
         let came = holds_within(timeout, || {
             status = self.status();
             status
                 .as_deref()
-                .is_some_and(|status| wanted.contains(&status))
+                .is_some_and(|status| expected.contains(&status))
         });
-        assert!(came, "{} is {status:?}, not {wanted:?}", self.id);
+        assert!(came, "{} is {status:?}, not {expected:?}", self.id);
     }
 
     pub(crate) fn id(&self) -> &str {

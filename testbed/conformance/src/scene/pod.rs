@@ -115,7 +115,7 @@ impl<'s> Pod<'s> {
     /// Returns the program that `runtime-cli` names for a volume in use.
     #[track_caller]
     pub(crate) fn cli(&self, target: &Path) -> Cli {
-        self.entry(target, |entry| Cli::of(entry, self.scene.suite()))
+        self.entry(target, |entry| Cli::read(entry, self.scene.suite()))
     }
 
     /// Returns the bundle of the pod's sandbox.
@@ -179,7 +179,7 @@ impl<'s> Pod<'s> {
             Some(_) => None,
             None => self.sandbox_fails(),
         };
-        let why = refused.unwrap_or_else(|| self.scene.refuses(self.bundle_with(source)));
+        let reason = refused.unwrap_or_else(|| self.scene.refuses(self.bundle_with(source)));
         let files = files_below(source);
         assert!(files.is_empty(), "files on the host: {files:?}");
         for (target, entry) in self.entries.borrow().iter() {
@@ -189,7 +189,7 @@ impl<'s> Pod<'s> {
                 "runtime-cli exists, although no container was created"
             );
         }
-        why
+        reason
     }
 
     /// Creates and starts the sandbox. Returns standard error if the create fails.
