@@ -62,16 +62,16 @@ impl Parameters {
     fn read(field: &'static str, keys: &HashMap<String, String>) -> Result<Self, FieldError> {
         let mut read = Self::default();
         for (key, value) in keys.iter().filter(|(key, _)| key.starts_with(KEY_PREFIX)) {
-            let wrong = |reason: String| FieldError::new(field, format!("{key}: {reason}"));
+            let invalid = |reason: String| FieldError::new(field, format!("{key}: {reason}"));
             match key.as_str() {
                 DEFER_KEY => {
                     read.defer = value
                         .parse()
-                        .map_err(|_| wrong(format!("{value:?} is neither true nor false")))?;
+                        .map_err(|_| invalid(format!("{value:?} is neither true nor false")))?;
                 }
                 CHANGE_POLICY_KEY => {
                     let policy = value.parse::<FsGroupChangePolicy>();
-                    read.change_policy = Some(policy.map_err(|error| wrong(error.to_string()))?);
+                    read.change_policy = Some(policy.map_err(|error| invalid(error.to_string()))?);
                 }
                 unknown => return Err(FieldError::new(field, unknown_key(unknown))),
             }
@@ -180,17 +180,17 @@ impl Capability {
 
 impl MountCapability {
     fn from_request(field: &'static str, mount: &MountVolume) -> Result<Self, FieldError> {
-        let wrong =
+        let invalid =
             |name: &str, reason: String| FieldError::new(field, format!("{name}: {reason}"));
         let fstype = match mount.fs_type.as_str() {
             "" => DEFAULT,
             name => name,
         };
         let fstype =
-            Fstype::from_str(fstype).map_err(|error| wrong("fs_type", error.to_string()))?;
+            Fstype::from_str(fstype).map_err(|error| invalid("fs_type", error.to_string()))?;
         // The error must not contain more of an option than its name, because the value can be a secret.
         options::parse(&mount.mount_flags)
-            .map_err(|error| wrong("mount_flags", error.to_string()))?;
+            .map_err(|error| invalid("mount_flags", error.to_string()))?;
         let groups = [
             ("volume_mount_group", &mount.volume_mount_group),
             (
@@ -200,16 +200,16 @@ impl MountCapability {
         ];
         let mut group = None;
         for (name, text) in groups.into_iter().filter(|(_, text)| !text.is_empty()) {
-            let gid = gid(text).ok_or_else(|| wrong(name, format!("{text:?} is not a gid")))?;
+            let gid = gid(text).ok_or_else(|| invalid(name, format!("{text:?} is not a gid")))?;
             if group.is_some_and(|other| other != gid) {
-                return Err(wrong(name, "differs from volume_mount_group".to_owned()));
+                return Err(invalid(name, "differs from volume_mount_group".to_owned()));
             }
             group = Some(gid);
         }
         let change_policy = match mount.volume_supplemental_group_change_policy.as_str() {
             "" => None,
             text => Some(text.parse::<FsGroupChangePolicy>().map_err(|error| {
-                wrong("volume_supplemental_group_change_policy", error.to_string())
+                invalid("volume_supplemental_group_change_policy", error.to_string())
             })?),
         };
         Ok(Self {
@@ -287,7 +287,7 @@ mod tests {
         }
     }
 
-    fn of(capability: &VolumeCapability) -> Result<Capability, String> {
+    fn parse_capability(capability: &VolumeCapability) -> Result<Capability, String> {
         Capability::from_request("c", Some(capability), &all()).map_err(|error| error.to_string())
     }
 
@@ -298,21 +298,22 @@ mod tests {
 
     #[test]
     fn both_group_fields_are_read_and_must_agree() {
-        let of_groups = |first: &str, second: &str| {
+        let parse_groups = |first: &str, second: &str| {
             let volume = MountVolume {
                 volume_mount_group: first.to_owned(),
                 volume_supplemental_group: second.to_owned(),
                 ..MountVolume::default()
             };
-            of(&mount(volume, Mode::SingleNodeWriter)).map(|it| it.mount.unwrap().group)
+            parse_capability(&mount(volume, Mode::SingleNodeWriter))
+                .map(|it| it.mount.unwrap().group)
         };
-        assert_eq!(of_groups("", ""), Ok(None));
-        assert_eq!(of_groups("0", ""), Ok(Some(0)));
-        assert_eq!(of_groups("", "7"), Ok(Some(7)));
-        assert_eq!(of_groups("7", "7"), Ok(Some(7)));
-        assert!(of_groups("7", "8").is_err());
-        for wrong in ["-1", "+1", "4294967295", "4294967296", "users", " 1"] {
-            assert!(of_groups(wrong, "").is_err(), "{wrong}");
+        assert_eq!(parse_groups("", ""), Ok(None));
+        assert_eq!(parse_groups("0", ""), Ok(Some(0)));
+        assert_eq!(parse_groups("", "7"), Ok(Some(7)));
+        assert_eq!(parse_groups("7", "7"), Ok(Some(7)));
+        assert!(parse_groups("7", "8").is_err());
+        for invalid in ["-1", "+1", "4294967295", "4294967296", "users", " 1"] {
+            assert!(parse_groups(invalid, "").is_err(), "{invalid}");
         }
     }
 
@@ -333,7 +334,7 @@ mod tests {
             ),
         ];
         for (capability, expected) in missing {
-            let error = of(&capability).unwrap_err();
+            let error = parse_capability(&capability).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
         assert!(Capability::from_request("c", None, &all()).is_err());
@@ -377,14 +378,14 @@ mod tests {
         let identity = keys(&[("storage.kubernetes.io/csiProvisionerIdentity", "x")]);
         assert!(Parameters::from_storage_class(&identity).is_err());
         assert!(Parameters::from_volume_context(&identity).is_ok());
-        for wrong in [
+        for invalid in [
             (DEFER_KEY, "yes"),
             (CHANGE_POLICY_KEY, "always"),
             ("crust.dev/deferred", "true"),
         ] {
             assert!(
-                Parameters::from_volume_context(&keys(&[wrong])).is_err(),
-                "{wrong:?}"
+                Parameters::from_volume_context(&keys(&[invalid])).is_err(),
+                "{invalid:?}"
             );
         }
     }
@@ -398,7 +399,7 @@ mod tests {
             volume_supplemental_group_change_policy: "OnRootMismatch".to_owned(),
             ..MountVolume::default()
         };
-        let usage = of(&mount(volume, Mode::SingleNodeMultiWriter)).unwrap();
+        let usage = parse_capability(&mount(volume, Mode::SingleNodeMultiWriter)).unwrap();
         let written = serde_json::to_string(&usage).unwrap();
         assert_eq!(serde_json::from_str::<Capability>(&written).unwrap(), usage);
     }

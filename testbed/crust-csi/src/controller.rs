@@ -527,16 +527,19 @@ mod tests {
 
     #[test]
     fn a_topology_without_the_drivers_key_matches() {
-        let of = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
+        let segments = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
             let owned = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
             pairs.iter().map(owned).collect()
         };
-        let here = of(&[(TOPOLOGY_KEY, "here")]);
+        let here = segments(&[(TOPOLOGY_KEY, "here")]);
         assert!(matches_segments(
-            &of(&[(TOPOLOGY_KEY, "here"), ("zone", "z")]),
+            &segments(&[(TOPOLOGY_KEY, "here"), ("zone", "z")]),
             &here
         ));
-        assert!(matches_segments(&of(&[("zone", "z")]), &here));
-        assert!(!matches_segments(&of(&[(TOPOLOGY_KEY, "there")]), &here));
+        assert!(matches_segments(&segments(&[("zone", "z")]), &here));
+        assert!(!matches_segments(
+            &segments(&[(TOPOLOGY_KEY, "there")]),
+            &here
+        ));
     }
 }

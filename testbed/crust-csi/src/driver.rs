@@ -133,7 +133,7 @@ impl Driver {
         Ok(())
     }
 
-    /// Removes the image and the record of a volume that has no data, or whose data is no longer wanted.
+    /// Removes the image and the record of a volume that has no data, or whose data is no longer needed.
     pub(crate) fn remove_volume(&self, id: &str) -> Result<(), DataError> {
         self.images.remove(id)?;
         Ok(self.store.remove(id)?)

@@ -227,18 +227,18 @@ mod tests {
 
     #[test]
     fn an_older_driver_does_not_see_newer_fields() {
-        let of = |left_out: &[Feature]| {
+        let request_for = |left_out: &[Feature]| {
             let mut request = publish();
             request.clear_unknown_fields(&Features::without(left_out));
             request
         };
-        let request = of(&[Feature::VolumeMountGroup]);
+        let request = request_for(&[Feature::VolumeMountGroup]);
         assert!(request.defer_fs_ops);
         assert_eq!(groups(&request), ["", "2", "Always"]);
-        let request = of(&[Feature::DeferFsOps]);
+        let request = request_for(&[Feature::DeferFsOps]);
         assert!(!request.defer_fs_ops && request.runtime_supported_filesystems.is_empty());
         assert_eq!(groups(&request), ["1", "", ""]);
-        let request = of(&[Feature::DeferFsOpsWithSupplementalGroup]);
+        let request = request_for(&[Feature::DeferFsOpsWithSupplementalGroup]);
         assert!(request.defer_fs_ops);
         assert_eq!(groups(&request), ["1", "", ""]);
     }

@@ -58,8 +58,8 @@ pub(crate) enum NextStep<'a> {
 }
 
 /// Inspects a volume without writing to it, and returns the required step.
-pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatError> {
-    let FormatRequest { device, image, .. } = wanted;
+pub(crate) fn inspect(request: FormatRequest<'_>) -> Result<NextStep<'_>, FormatError> {
+    let FormatRequest { device, image, .. } = request;
     let attached = loops::find(image)?;
     if attached.is_none_or(|attached| attached.number != device.number()) {
         return Err(FormatError::DeviceMismatch {
@@ -70,11 +70,11 @@ pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatE
     contents::same_size(device, image)?;
     let found = blkid::probe(device.path())?;
     let contents = || contents::read(device, image);
-    let step = decide::decide(&found, contents, wanted.fstype)
-        .map_err(|reason| FormatError::of(device, wanted.fstype, reason))?;
+    let step = decide::decide(&found, contents, request.fstype)
+        .map_err(|reason| FormatError::from_refusal(device, request.fstype, reason))?;
     // The sizes are compared again: if the image was truncated in the meantime, its contents were not read completely.
     contents::same_size(device, image)?;
-    let read_only = wanted.read_only || device.is_read_only()?;
+    let read_only = request.read_only || device.is_read_only()?;
     match step {
         RequiredStep::Mkfs if read_only => Err(FormatError::EmptyAndReadOnly {
             device: device.path().to_owned(),
@@ -82,12 +82,12 @@ pub(crate) fn inspect(wanted: FormatRequest<'_>) -> Result<NextStep<'_>, FormatE
         RequiredStep::Mkfs if device.is_held_exclusively()? => Err(FormatError::InUse {
             device: device.path().to_owned(),
         }),
-        RequiredStep::Mkfs => Mkfs::of(wanted).map(NextStep::Mkfs),
+        RequiredStep::Mkfs => Mkfs::new(request).map(NextStep::Mkfs),
         RequiredStep::Fsck if read_only => Ok(NextStep::Nothing),
         RequiredStep::Fsck if device.is_held_exclusively()? => {
             tracing::debug!("{}: mounted already, not checked", device.path().display());
             Ok(NextStep::Nothing)
         }
-        RequiredStep::Fsck => Ok(NextStep::Fsck(Fsck::of(wanted))),
+        RequiredStep::Fsck => Ok(NextStep::Fsck(Fsck::new(request))),
     }
 }

@@ -54,7 +54,7 @@ pub(crate) enum Lifecycle {
     Creating,
     /// The volume exists.
     Ready,
-    /// The image is being removed. The data is no longer wanted.
+    /// The image is being removed. The data is no longer needed.
     Deleting,
 }
 

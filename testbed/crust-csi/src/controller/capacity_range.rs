@@ -43,7 +43,7 @@ impl SizeRange {
     /// Returns the size of a new volume: the smallest that is possible, or the default if there is no minimum.
     pub(super) fn new_size(self, usages: &[Capability]) -> Result<u64, Refusal> {
         let min = min_size(usages);
-        let wanted = if self.min == 0 {
+        let requested = if self.min == 0 {
             let usual = if self.max == 0 {
                 DEFAULT
             } else {
@@ -53,7 +53,7 @@ impl SizeRange {
         } else {
             Self::rounded(self.min)?
         };
-        self.check_within(wanted.max(min))
+        self.check_within(requested.max(min))
     }
 
     /// Returns the new size of a volume that has `now` bytes. A volume never shrinks.

@@ -93,10 +93,10 @@ mod tests {
             (1, "", ""),
             (4, "", "usage"),
         ] {
-            let said = result(code, stdout, stderr);
+            let result = result(code, stdout, stderr);
             assert!(
-                matches!(said, BlkidResult::Failed(_)),
-                "{code} {stdout:?}: {said:?}"
+                matches!(result, BlkidResult::Failed(_)),
+                "{code} {stdout:?}: {result:?}"
             );
         }
         let killed = parse_result(&ProgramOutput {

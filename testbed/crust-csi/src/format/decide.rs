@@ -77,13 +77,13 @@ pub(super) enum FormatRefusal {
 pub(super) fn decide(
     found: &BlkidResult,
     contents: impl FnOnce() -> Contents,
-    wanted: Fstype,
+    requested: Fstype,
 ) -> Result<RequiredStep, FormatRefusal> {
     match found {
         BlkidResult::Failed(why) => Err(FormatRefusal::ProbeFailed(why.clone())),
         BlkidResult::PartitionTable(table) => Err(FormatRefusal::PartitionTable(table.clone())),
         BlkidResult::Several => Err(FormatRefusal::Several),
-        BlkidResult::Type(found) if wanted.mounts(found) => Ok(RequiredStep::Fsck),
+        BlkidResult::Type(found) if requested.mounts(found) => Ok(RequiredStep::Fsck),
         BlkidResult::Type(found) => Err(FormatRefusal::OtherContents(found.clone())),
         BlkidResult::Nothing => contents().check_empty().map(|()| RequiredStep::Mkfs),
     }
@@ -109,27 +109,27 @@ mod tests {
     }
 
     /// Returns the decision for each of the three contents.
-    fn decided(found: &BlkidResult, wanted: Fstype) -> [Result<RequiredStep, FormatRefusal>; 3] {
-        contents().map(|contents| decide(found, || contents, wanted))
+    fn decided(found: &BlkidResult, requested: Fstype) -> [Result<RequiredStep, FormatRefusal>; 3] {
+        contents().map(|contents| decide(found, || contents, requested))
     }
 
     #[test]
     fn a_volume_is_empty_if_nothing_is_found_and_all_is_zero() {
         let unread = Err(FormatRefusal::Unreadable(UNREAD.to_owned()));
-        for wanted in Fstype::all() {
-            let steps = decided(&BlkidResult::Nothing, wanted);
+        for requested in Fstype::all() {
+            let steps = decided(&BlkidResult::Nothing, requested);
             let expected = [
                 Ok(RequiredStep::Mkfs),
                 Err(FormatRefusal::UnknownData(512)),
                 unread.clone(),
             ];
-            assert_eq!(steps, expected, "{wanted}");
+            assert_eq!(steps, expected, "{requested}");
         }
     }
 
     #[test]
     fn the_device_of_a_mountable_file_system_is_not_read() {
-        for (wanted, name) in [
+        for (requested, name) in [
             (fstype_named("ext4"), "ext4"),
             (fstype_named("ext4"), "ext3"),
             (fstype_named("ext3"), "ext3"),
@@ -137,14 +137,14 @@ mod tests {
             (fstype_named("btrfs"), "btrfs"),
         ] {
             let is_not_read = || panic!("a file system that may be mounted isn't read");
-            let step = decide(&found(name), is_not_read, wanted);
-            assert_eq!(step, Ok(RequiredStep::Fsck), "{name} as {wanted}");
+            let step = decide(&found(name), is_not_read, requested);
+            assert_eq!(step, Ok(RequiredStep::Fsck), "{name} as {requested}");
         }
     }
 
     #[test]
     fn other_contents_are_refused() {
-        for (said, reason) in [
+        for (result, reason) in [
             (
                 found("crypto_LUKS"),
                 FormatRefusal::OtherContents("crypto_LUKS".to_owned()),
@@ -167,23 +167,27 @@ mod tests {
                 FormatRefusal::ProbeFailed("4".to_owned()),
             ),
         ] {
-            for wanted in Fstype::all() {
+            for requested in Fstype::all() {
                 let expected = [(); 3].map(|()| Err(reason.clone()));
-                assert_eq!(decided(&said, wanted), expected, "{said:?} as {wanted}");
+                assert_eq!(
+                    decided(&result, requested),
+                    expected,
+                    "{result:?} as {requested}"
+                );
             }
         }
     }
 
     #[test]
     fn another_file_system_is_refused() {
-        for (wanted, name) in [
+        for (requested, name) in [
             (fstype_named("ext4"), "xfs"),
             (fstype_named("ext3"), "ext4"),
             (fstype_named("xfs"), "btrfs"),
             (fstype_named("btrfs"), "ext4"),
         ] {
             let expected = [(); 3].map(|()| Err(FormatRefusal::OtherContents(name.to_owned())));
-            assert_eq!(decided(&found(name), wanted), expected, "{wanted}");
+            assert_eq!(decided(&found(name), requested), expected, "{requested}");
         }
     }
 }

@@ -41,48 +41,48 @@ pub(crate) enum FormatError {
     },
     /// blkid failed.
     #[error(
-        "device {device:?}: blkid can't determine its contents, so it isn't formatted: {said}; hint: check the disk for errors"
+        "device {device:?}: blkid can't determine its contents, so it isn't formatted: {output}; hint: check the disk for errors"
     )]
     ProbeFailed {
         device: PathBuf,
         /// The exit status and the output of blkid.
-        said: String,
+        output: String,
     },
     /// The device can't be read, so it is unknown whether it is empty.
     #[error(
-        "device {device:?}: can't be read, so it isn't formatted: {why}; hint: check the disk for errors"
+        "device {device:?}: can't be read, so it isn't formatted: {reason}; hint: check the disk for errors"
     )]
     Unreadable {
         device: PathBuf,
         /// The position and the cause.
-        why: String,
+        reason: String,
     },
     /// The device has data without a known signature.
     #[error(
         "device {device:?}: blkid finds no signature, but there is data from byte {at} on, so it isn't formatted \
-         as {wanted}; hint: repair a damaged file system with fsck or restore it from a backup, request a block volume \
+         as {requested}; hint: repair a damaged file system with fsck or restore it from a backup, request a block volume \
          as such, or create another volume if the data is not needed"
     )]
     UnknownData {
         device: PathBuf,
         /// The file system that was asked for.
-        wanted: Fstype,
+        requested: Fstype,
         /// The position of the first byte that is not 0.
         at: u64,
     },
     /// The device has another file system or signature.
     #[error(
-        "device {device:?}: holds {found}, but {wanted} was requested; hint: ask for {found}, or use another volume"
+        "device {device:?}: holds {found}, but {requested} was requested; hint: ask for {found}, or use another volume"
     )]
     OtherContents {
         device: PathBuf,
         /// The contents, as blkid calls them.
         found: String,
         /// The file system that was asked for.
-        wanted: Fstype,
+        requested: Fstype,
     },
     #[error(
-        "device {device:?}: holds a partition table ({table}), but {wanted} was requested; \
+        "device {device:?}: holds a partition table ({table}), but {requested} was requested; \
          hint: if it was used as a block volume, it can only be used as such"
     )]
     PartitionTable {
@@ -90,7 +90,7 @@ pub(crate) enum FormatError {
         /// The type of the partition table, as blkid calls it.
         table: String,
         /// The file system that was asked for.
-        wanted: Fstype,
+        requested: Fstype,
     },
     #[error(
         "device {device:?}: holds the signatures of more than one file system; \
@@ -104,12 +104,12 @@ pub(crate) enum FormatError {
     EmptyAndReadOnly { device: PathBuf },
     /// The device is too small for the file system. Sizes are in bytes.
     #[error(
-        "device {device:?}: has {size} bytes, but {wanted} needs {least}; hint: use a larger volume, or ext4"
+        "device {device:?}: has {size} bytes, but {requested} needs {least}; hint: use a larger volume, or ext4"
     )]
     TooSmall {
         device: PathBuf,
         /// The file system that was asked for.
-        wanted: Fstype,
+        requested: Fstype,
         size: u64,
         least: u64,
     },
@@ -117,21 +117,21 @@ pub(crate) enum FormatError {
     #[error("device {device:?}: is in use, so it isn't formatted; hint: `lsblk {}` may show what uses it", device.display())]
     InUse { device: PathBuf },
     #[error(
-        "device {device:?}: fsck found errors that it can't correct without confirmation: {said}; hint: run fsck by hand"
+        "device {device:?}: fsck found errors that it can't correct without confirmation: {output}; hint: run fsck by hand"
     )]
     Uncorrected {
         device: PathBuf,
         /// The output of fsck.
-        said: String,
+        output: String,
     },
-    #[error("{program} {}: {status}: {said}", path.display())]
+    #[error("{program} {}: {status}: {output}", path.display())]
     ProgramFailed {
         program: &'static str,
         /// The device, or the new file that is to replace the image.
         path: PathBuf,
         status: ExitStatus,
         /// The output of the program.
-        said: String,
+        output: String,
     },
     /// The new file system may not be on disk.
     #[error("fsync {}: {source}; hint: check the disk for errors, and its free space", path.display())]
@@ -142,35 +142,39 @@ pub(crate) enum FormatError {
     },
     /// mkfs succeeded, but its file system isn't there.
     #[error(
-        "{}: after mkfs it holds {found} instead of {wanted}; hint: check the disk for errors", path.display()
+        "{}: after mkfs it holds {found} instead of {requested}; hint: check the disk for errors", path.display()
     )]
     WrongResult {
         /// The new file that is to replace the image.
         path: PathBuf,
         /// The file system that mkfs should have made.
-        wanted: Fstype,
+        requested: Fstype,
         found: String,
     },
 }
 
 impl FormatError {
-    pub(super) fn of(device: &Device, wanted: Fstype, reason: FormatRefusal) -> Self {
+    pub(super) fn from_refusal(device: &Device, requested: Fstype, reason: FormatRefusal) -> Self {
         let device = device.path().to_owned();
         match reason {
             FormatRefusal::OtherContents(found) => Self::OtherContents {
                 device,
                 found,
-                wanted,
+                requested,
             },
             FormatRefusal::PartitionTable(table) => Self::PartitionTable {
                 device,
                 table,
-                wanted,
+                requested,
             },
             FormatRefusal::Several => Self::Several { device },
-            FormatRefusal::UnknownData(at) => Self::UnknownData { device, wanted, at },
-            FormatRefusal::ProbeFailed(said) => Self::ProbeFailed { device, said },
-            FormatRefusal::Unreadable(why) => Self::Unreadable { device, why },
+            FormatRefusal::UnknownData(at) => Self::UnknownData {
+                device,
+                requested,
+                at,
+            },
+            FormatRefusal::ProbeFailed(output) => Self::ProbeFailed { device, output },
+            FormatRefusal::Unreadable(reason) => Self::Unreadable { device, reason },
         }
     }
 

@@ -22,8 +22,8 @@ const UNCORRECTED: i32 = 4;
 pub(crate) struct Fsck<'a>(FormatRequest<'a>);
 
 impl<'a> Fsck<'a> {
-    pub(super) fn of(wanted: FormatRequest<'a>) -> Self {
-        Self(wanted)
+    pub(super) fn new(request: FormatRequest<'a>) -> Self {
+        Self(request)
     }
 
     /// Corrects errors that need no confirmation. If fsck can't check the file system, the mount is tried nevertheless.
@@ -34,34 +34,34 @@ impl<'a> Fsck<'a> {
             tracing::warn!("{}: fsck is not installed: not checked", device.display());
             return Ok(());
         };
-        if FsckResult::of(&ran) == FsckResult::Unknown
+        if FsckResult::from_output(&ran) == FsckResult::Unknown
             && let Some(again) = self.check_with_backup_superblock()?
         {
             ran = again;
         }
-        match FsckResult::of(&ran) {
+        match FsckResult::from_output(&ran) {
             FsckResult::Sound => Ok(()),
             FsckResult::Corrected => {
                 tracing::warn!("{}: corrected by fsck: {}", device.display(), ran.summary());
                 Ok(())
             }
             FsckResult::Unknown => {
-                let (status, said) = (ran.status, ran.summary());
+                let (status, output) = (ran.status, ran.summary());
                 tracing::warn!(
-                    "{}: not checked by fsck: {status}: {said}",
+                    "{}: not checked by fsck: {status}: {output}",
                     device.display()
                 );
                 Ok(())
             }
             FsckResult::Uncorrected => Err(FormatError::Uncorrected {
                 device: device.to_owned(),
-                said: ran.summary(),
+                output: ran.summary(),
             }),
             FsckResult::Killed => Err(FormatError::ProgramFailed {
                 program: "fsck",
                 path: device.to_owned(),
                 status: ran.status,
-                said: ran.summary(),
+                output: ran.summary(),
             }),
         }
     }
@@ -111,7 +111,7 @@ enum FsckResult {
 }
 
 impl FsckResult {
-    fn of(ran: &ProgramOutput) -> Self {
+    fn from_output(ran: &ProgramOutput) -> Self {
         match ran.status.code() {
             None => Self::Killed,
             Some(0) => Self::Sound,
@@ -149,7 +149,7 @@ mod tests {
                 stdout: Vec::new(),
                 stderr: Vec::new(),
             };
-            assert_eq!(FsckResult::of(&ran), expected, "{:?}", ran.status);
+            assert_eq!(FsckResult::from_output(&ran), expected, "{:?}", ran.status);
         }
     }
 }

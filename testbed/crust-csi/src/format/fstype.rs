@@ -122,7 +122,7 @@ mod tests {
 
     #[test]
     fn ext4_mounts_its_predecessors_but_ext3_not_its_successor() {
-        for (wanted, mounted) in [
+        for (requested, mounted) in [
             ("ext4", &["ext2", "ext3", "ext4"][..]),
             ("ext3", &["ext3"]),
             ("xfs", &["xfs"]),
@@ -131,9 +131,9 @@ mod tests {
             for found in ["ext2", "ext3", "ext4", "xfs", "btrfs", "crypto_LUKS", ""] {
                 let expected = mounted.contains(&found);
                 assert_eq!(
-                    fstype_named(wanted).mounts(found),
+                    fstype_named(requested).mounts(found),
                     expected,
-                    "{found} as {wanted}"
+                    "{found} as {requested}"
                 );
             }
         }

@@ -19,17 +19,17 @@ const TIMEOUT: Duration = Duration::from_secs(30 * 60);
 pub(crate) struct Mkfs<'a>(FormatRequest<'a>);
 
 impl<'a> Mkfs<'a> {
-    pub(super) fn of(wanted: FormatRequest<'a>) -> Result<Self, FormatError> {
-        let (size, least) = (wanted.device.size()?, wanted.fstype.min_device_bytes());
+    pub(super) fn new(request: FormatRequest<'a>) -> Result<Self, FormatError> {
+        let (size, least) = (request.device.size()?, request.fstype.min_device_bytes());
         if size < least {
             return Err(FormatError::TooSmall {
-                device: wanted.device.path().to_owned(),
-                wanted: wanted.fstype,
+                device: request.device.path().to_owned(),
+                requested: request.fstype,
                 size,
                 least,
             });
         }
-        Ok(Self(wanted))
+        Ok(Self(request))
     }
 
     /// Makes the file system in a file of the image's size, which is to replace the image. On success the file system
@@ -53,7 +53,7 @@ impl<'a> Mkfs<'a> {
                 program: format.mkfs,
                 path: replacement.to_owned(),
                 status: ran.status,
-                said: ran.summary(),
+                output: ran.summary(),
             });
         }
         let synced = File::open(replacement).and_then(|file| file.sync_all());
@@ -66,7 +66,7 @@ impl<'a> Mkfs<'a> {
             found => {
                 return Err(FormatError::WrongResult {
                     path: replacement.to_owned(),
-                    wanted: fstype,
+                    requested: fstype,
                     found: found.to_string(),
                 });
             }
@@ -78,7 +78,7 @@ impl<'a> Mkfs<'a> {
             });
         }
         let empty = contents::read(device, image).check_empty();
-        empty.map_err(|reason| FormatError::of(device, fstype, reason))?;
+        empty.map_err(|reason| FormatError::from_refusal(device, fstype, reason))?;
         contents::same_size(device, image)?;
         tracing::info!("{}: {fstype} made", replacement.display());
         Ok(())

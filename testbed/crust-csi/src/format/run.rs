@@ -108,11 +108,11 @@ impl ProgramOutput {
             .map(str::trim)
             .filter(|line| !line.is_empty())
             .collect();
-        let said = lines.join("; ");
-        let said: String = said.chars().filter(|it| !it.is_control()).collect();
-        match said.char_indices().rev().nth(MAX_SUMMARY_CHARS) {
-            Some((at, _)) => format!("…{}", &said[at..]),
-            None => said,
+        let summary = lines.join("; ");
+        let summary: String = summary.chars().filter(|it| !it.is_control()).collect();
+        match summary.char_indices().rev().nth(MAX_SUMMARY_CHARS) {
+            Some((at, _)) => format!("…{}", &summary[at..]),
+            None => summary,
         }
     }
 }

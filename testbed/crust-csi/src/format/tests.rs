@@ -126,9 +126,9 @@ impl Volume {
     }
 
     /// Asserts that the volume is refused and not written to, and returns the error.
-    fn refused(&self, wanted: FormatRequest<'_>) -> FormatError {
+    fn refused(&self, request: FormatRequest<'_>) -> FormatError {
         let before = self.bytes();
-        let error = inspect(wanted).expect_err("it is refused");
+        let error = inspect(request).expect_err("it is refused");
         let message = error.to_string();
         assert!(message.contains("; hint: "), "{message}");
         assert!(self.bytes() == before, "{message}, and was written to");
@@ -424,18 +424,18 @@ fn nothing_is_written_to_a_read_only_volume() {
         "{error}"
     );
     let volume = Volume::made(fstype_named("ext4"));
-    let wanted = volume.request(fstype_named("ext4"));
+    let request = volume.request(fstype_named("ext4"));
     assert!(matches!(
         inspect(FormatRequest {
             read_only: true,
-            ..wanted
+            ..request
         }),
         Ok(NextStep::Nothing)
     ));
     loops::set_read_only(&volume.image, true).unwrap();
-    assert!(matches!(inspect(wanted), Ok(NextStep::Nothing)));
+    assert!(matches!(inspect(request), Ok(NextStep::Nothing)));
     loops::set_read_only(&volume.image, false).unwrap();
-    assert!(matches!(inspect(wanted), Ok(NextStep::Fsck(_))));
+    assert!(matches!(inspect(request), Ok(NextStep::Fsck(_))));
 }
 
 fn debugfs(volume: &Volume, request: &str) {
@@ -481,11 +481,11 @@ fn a_volume_that_is_too_small_is_refused() {
 #[test]
 fn a_device_of_another_image_is_refused() {
     let (volume, other) = (Volume::empty(8), Volume::empty(8));
-    let wanted = FormatRequest {
+    let request = FormatRequest {
         image: &other.image,
         ..volume.request(fstype_named("ext4"))
     };
-    let error = volume.refused(wanted);
+    let error = volume.refused(request);
     assert!(
         matches!(error, FormatError::DeviceMismatch { .. }),
         "{error}"

@@ -23,29 +23,29 @@ pub(super) enum PublishStep<'p> {
 pub(super) fn decide<'p>(
     volume: &str,
     target: &str,
-    wanted: &Publication,
+    requested: &Publication,
     existing: &[(&str, &'p Publication)],
 ) -> Result<PublishStep<'p>, Refusal> {
     // An existing publication is kept, regardless of other publications.
     if let Some((_, published)) = existing.iter().find(|(path, _)| *path == target) {
-        if is_same(published, wanted) {
+        if is_same(published, requested) {
             return Ok(PublishStep::Existing(published));
         }
         let message = format!(
             "it is published at {target}, {}",
-            difference(published, wanted)
+            difference(published, requested)
         );
         return Err(Refusal::exists(volume, message));
     }
     for &(path, publication) in existing {
-        let modes = [publication.usage.mode, wanted.usage.mode];
+        let modes = [publication.usage.mode, requested.usage.mode];
         if let Some(mode) = modes
             .into_iter()
             .find(|mode| mode.access() == PodAccess::Exclusive)
         {
             return Err(Refusal::state(volume, exclusive(mode, path)));
         }
-        if publication.usage.mount.is_none() != wanted.usage.mount.is_none() {
+        if publication.usage.mount.is_none() != requested.usage.mount.is_none() {
             let message = format!(
                 "it is published at {path} {}; hint: it can't be used as a file system and as a block device at once, \
                  because each would destroy the other's data",
@@ -53,7 +53,7 @@ pub(super) fn decide<'p>(
             );
             return Err(Refusal::state(volume, message));
         }
-        if publication.usage.is_read_only() != wanted.usage.is_read_only() {
+        if publication.usage.is_read_only() != requested.usage.is_read_only() {
             let message = format!(
                 "it is published at {path} with {}; hint: this access mode makes the file system read-only for all pods on \
                  the node; use `readonly` for a single pod",
@@ -61,11 +61,11 @@ pub(super) fn decide<'p>(
             );
             return Err(Refusal::state(volume, message));
         }
-        if publication.by != wanted.by {
+        if publication.by != requested.by {
             let message = format!(
                 "it is published at {path}, where {} mounts it, and not {}; hint: all pods on a node must get a volume in the same way",
                 describe_mounter(publication.by),
-                describe_mounter(wanted.by),
+                describe_mounter(requested.by),
             );
             return Err(Refusal::state(volume, message));
         }
@@ -76,12 +76,12 @@ pub(super) fn decide<'p>(
 /// Returns whether a request is the same as the request of an existing publication. kubelet repeats the request after
 /// its own restart, while the pod runs. A driver with other features may have read the same request differently, so the
 /// mounter and the groups are only compared if the features are the same (KEP-2857, stories 4 and 5).
-fn is_same(published: &Publication, wanted: &Publication) -> bool {
-    let is_read_alike = published.features != wanted.features
-        || (published.by == wanted.by && published.usage.has_same_groups(&wanted.usage));
+fn is_same(published: &Publication, requested: &Publication) -> bool {
+    let is_read_alike = published.features != requested.features
+        || (published.by == requested.by && published.usage.has_same_groups(&requested.usage));
     is_read_alike
-        && published.read_only == wanted.read_only
-        && published.usage.has_same_usage(&wanted.usage)
+        && published.read_only == requested.read_only
+        && published.usage.has_same_usage(&requested.usage)
 }
 
 fn exclusive(mode: AccessMode, path: &str) -> String {
@@ -106,10 +106,10 @@ const fn describe_mounter(by: Mounter) -> &'static str {
     }
 }
 
-fn difference(published: &Publication, wanted: &Publication) -> &'static str {
-    if published.by != wanted.by {
+fn difference(published: &Publication, requested: &Publication) -> &'static str {
+    if published.by != requested.by {
         "and mounted by another"
-    } else if published.read_only != wanted.read_only {
+    } else if published.read_only != requested.read_only {
         "with another `readonly`"
     } else {
         "with another volume_capability"
@@ -141,11 +141,11 @@ mod tests {
         }
     }
 
-    fn of<'p>(
-        wanted: &Publication,
+    fn step_or_code<'p>(
+        requested: &Publication,
         existing: &[(&str, &'p Publication)],
     ) -> Result<PublishStep<'p>, Code> {
-        decide("v", "/here", wanted, existing).map_err(|refusal| refusal.into_status().code())
+        decide("v", "/here", requested, existing).map_err(|refusal| refusal.into_status().code())
     }
 
     #[test]
@@ -174,13 +174,13 @@ mod tests {
                 Err(Code::FailedPrecondition),
             ),
         ];
-        for (there, wanted, expected) in cases {
+        for (there, requested, expected) in cases {
             let there = publication(there, Mounter::Driver);
-            let wanted = publication(wanted, Mounter::Driver);
+            let requested = publication(requested, Mounter::Driver);
             assert_eq!(
-                of(&wanted, &[("/there", &there)]),
+                step_or_code(&requested, &[("/there", &there)]),
                 expected,
-                "{there:?} {wanted:?}"
+                "{there:?} {requested:?}"
             );
         }
     }
@@ -190,10 +190,10 @@ mod tests {
         let mode = AccessMode::SingleNodeSingleWriter;
         let there = publication(mode, Mounter::Runtime);
         assert_eq!(
-            of(&there, &[("/here", &there)]),
+            step_or_code(&there, &[("/here", &there)]),
             Ok(PublishStep::Existing(&there))
         );
-        assert_eq!(of(&there, &[]), Ok(PublishStep::New));
+        assert_eq!(step_or_code(&there, &[]), Ok(PublishStep::New));
         let read_only = Publication {
             read_only: true,
             ..there.clone()
@@ -204,7 +204,7 @@ mod tests {
             AccessMode::SingleNodeSingleWriter,
         ] {
             let newer = publication(newer, Mounter::Runtime);
-            let step = of(&newer, &[("/here", &older)]);
+            let step = step_or_code(&newer, &[("/here", &older)]);
             assert_eq!(step, Ok(PublishStep::Existing(&older)), "a newer name");
         }
         let others = [
@@ -214,7 +214,7 @@ mod tests {
         ];
         for other in others {
             assert_eq!(
-                of(&other, &[("/here", &there)]),
+                step_or_code(&other, &[("/here", &there)]),
                 Err(Code::AlreadyExists),
                 "{other:?}"
             );
@@ -225,25 +225,31 @@ mod tests {
     fn an_existing_publication_is_kept_under_other_features() {
         let mode = AccessMode::SingleNodeWriter;
         let there = publication(mode, Mounter::Runtime);
-        let mut wanted = publication(mode, Mounter::Driver);
-        wanted.usage.mount.as_mut().unwrap().group = Some(7);
-        assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
-        wanted.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
-        let step = of(&wanted, &[("/here", &there)]);
+        let mut requested = publication(mode, Mounter::Driver);
+        requested.usage.mount.as_mut().unwrap().group = Some(7);
+        assert_eq!(
+            step_or_code(&requested, &[("/here", &there)]),
+            Err(Code::AlreadyExists)
+        );
+        requested.features = vec!["VOLUME_MOUNT_GROUP".to_owned()];
+        let step = step_or_code(&requested, &[("/here", &there)]);
         assert_eq!(
             step,
             Ok(PublishStep::Existing(&there)),
             "the existing publication is kept"
         );
         let other = there.clone();
-        let step = of(&wanted, &[("/here", &there), ("/there", &other)]);
+        let step = step_or_code(&requested, &[("/here", &there), ("/there", &other)]);
         assert_eq!(
             step,
             Ok(PublishStep::Existing(&there)),
             "beside a second pod, too"
         );
-        wanted.read_only = true;
-        assert_eq!(of(&wanted, &[("/here", &there)]), Err(Code::AlreadyExists));
+        requested.read_only = true;
+        assert_eq!(
+            step_or_code(&requested, &[("/here", &there)]),
+            Err(Code::AlreadyExists)
+        );
     }
 
     #[test]
@@ -252,13 +258,13 @@ mod tests {
         let there = publication(mode, Mounter::Driver);
         let mut block = there.clone();
         block.usage.mount = None;
-        for wanted in [
+        for requested in [
             publication(mode, Mounter::Runtime),
             publication(mode, Mounter::Kubelet),
             block,
         ] {
-            let refused = of(&wanted, &[("/there", &there)]);
-            assert_eq!(refused, Err(Code::FailedPrecondition), "{wanted:?}");
+            let refused = step_or_code(&requested, &[("/there", &there)]);
+            assert_eq!(refused, Err(Code::FailedPrecondition), "{requested:?}");
         }
     }
 }

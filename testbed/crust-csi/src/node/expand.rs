@@ -60,7 +60,7 @@ impl Driver {
                     response.source = device.path().display().to_string();
                     return Ok(response);
                 }
-                let published = Published {
+                let published = VolumePublication {
                     id,
                     target: &target,
                     publication,
@@ -84,11 +84,11 @@ impl Driver {
 
     fn grow_published(
         &self,
-        published: Published<'_>,
+        published: VolumePublication<'_>,
         device: &Device,
         range: CapacityRange,
     ) -> Result<(), Refusal> {
-        let Published {
+        let VolumePublication {
             id,
             target,
             publication,
@@ -117,7 +117,7 @@ impl Driver {
 
 /// A publication of a volume.
 #[derive(Clone, Copy)]
-struct Published<'a> {
+struct VolumePublication<'a> {
     id: &'a str,
     target: &'a TargetPath,
     publication: &'a Publication,

@@ -30,7 +30,7 @@ impl Driver {
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         let target = parse_path("target_path", &request.target_path)?;
-        let wanted = self.requested_publication(request)?;
+        let requested = self.requested_publication(request)?;
         let mut record = self.record(id)?;
         if request.staging_target_path.is_empty() {
             let message = "staging_target_path is required; hint: NodeStageVolume comes first";
@@ -45,7 +45,7 @@ impl Driver {
                 format!("it is not staged at {staging}; hint: NodeStageVolume comes first");
             return Err(Refusal::state(id, message));
         };
-        if !staged.has_same_staging(&wanted.usage) {
+        if !staged.has_same_staging(&requested.usage) {
             let message = format!(
                 "it is staged with another volume_capability: {}",
                 staged.describe()
@@ -56,29 +56,31 @@ impl Driver {
         let device = self.attach(id, &record)?;
         let _guard = self.lock_target(id, &target)?;
         let existing = self.existing_publications(id, &record)?;
-        let step = decide(id, &path_key(&target), &wanted, &existing)?;
+        let step = decide(id, &path_key(&target), &requested, &existing)?;
         if let PublishStep::Existing(there) = step {
             return self.ensure_published(id, &device, &target, there);
         }
         self.check_not_other_volumes(id, &target)?;
-        let before = record.published.insert(path_key(&target), wanted.clone());
+        let before = record
+            .published
+            .insert(path_key(&target), requested.clone());
         if before.is_none() {
-            self.check_vacant(id, &device, &target, &wanted)?;
+            self.check_vacant(id, &device, &target, &requested)?;
         }
-        tracing::info!("volume {id}: {target:?}: {}", wanted.describe());
-        if wanted.by == Mounter::Kubelet {
+        tracing::info!("volume {id}: {target:?}: {}", requested.describe());
+        if requested.by == Mounter::Kubelet {
             // Only the record shows that this publication exists, so it is written last: a failure must leave none.
-            let response = self.ensure_published(id, &device, &target, &wanted)?;
+            let response = self.ensure_published(id, &device, &target, &requested)?;
             self.store.save(id, &record)?;
             return Ok(response);
         }
         // The record is written first, so that whatever is mounted or staged is in a record.
         self.store.save(id, &record)?;
-        let response = self.ensure_published(id, &device, &target, &wanted);
+        let response = self.ensure_published(id, &device, &target, &requested);
         if response.is_err() {
             // kubelet doesn't unpublish after a failed publish, and another volume may be published at the path.
             let exists = self
-                .publication_exists(id, slice::from_ref(&device), &path_key(&target), &wanted)
+                .publication_exists(id, slice::from_ref(&device), &path_key(&target), &requested)
                 .unwrap_or(true);
             if !exists {
                 match before {
@@ -132,23 +134,23 @@ impl Driver {
         id: &str,
         device: &Device,
         target: &TargetPath,
-        wanted: &Publication,
+        requested: &Publication,
     ) -> Result<NodePublishVolumeResponse, Refusal> {
         let path = target.as_path();
         let mut response = NodePublishVolumeResponse::default();
-        match (&wanted.usage.mount, wanted.by) {
+        match (&requested.usage.mount, requested.by) {
             (None, _) => {
                 if !mounts::is_mounted_at(slice::from_ref(device), path)
                     .map_err(Refusal::node(id))?
                 {
-                    self.bind_block(id, device, path, wanted)?;
+                    self.bind_block(id, device, path, requested)?;
                 }
             }
             (Some(mount), Mounter::Driver) => {
                 if !mounts::is_mounted_at(slice::from_ref(device), path)
                     .map_err(Refusal::node(id))?
                 {
-                    mounts::mount(device, mount, wanted, path).map_err(Refusal::node(id))?;
+                    mounts::mount(device, mount, requested, path).map_err(Refusal::node(id))?;
                 }
             }
             // The driver was downgraded since the volume was deferred. The volume is still staged.
@@ -156,12 +158,12 @@ impl Driver {
             (Some(mount), Mounter::Runtime) => {
                 ensure_empty_directory(id, path)?;
                 self.ops
-                    .stage(target, device.path(), mount, wanted)
+                    .stage(target, device.path(), mount, requested)
                     .map_err(Refusal::ops(id))?;
             }
             (Some(mount), Mounter::Kubelet) => {
                 ensure_empty_directory(id, path)?;
-                response.runtime_mount_info = Some(mount_info(device, mount, wanted));
+                response.runtime_mount_info = Some(mount_info(device, mount, requested));
             }
         }
         Ok(response)
@@ -174,13 +176,13 @@ impl Driver {
         id: &str,
         device: &Device,
         target: &TargetPath,
-        wanted: &Publication,
+        requested: &Publication,
     ) -> Result<(), Refusal> {
         let path = target.as_path();
         let devices = slice::from_ref(device);
         let is_anothers = match self.is_other_volume_staged(id, devices, target) {
             // An unreadable crust directory is an error only if the volume is deferred.
-            Err(_) if wanted.by != Mounter::Runtime => false,
+            Err(_) if requested.by != Mounter::Runtime => false,
             other => other?,
         };
         if is_anothers {
@@ -191,7 +193,7 @@ impl Driver {
             return Err(Refusal::state(id, message));
         }
         // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
-        let is_block = wanted.usage.mount.is_none();
+        let is_block = requested.usage.mount.is_none();
         if (kubelet_paths::is_target(target) && !is_block) || is_vacant(path, is_block) {
             return Ok(());
         }
@@ -214,9 +216,9 @@ impl Driver {
         id: &str,
         device: &Device,
         target: &Path,
-        wanted: &Publication,
+        requested: &Publication,
     ) -> Result<(), Refusal> {
-        let read_only = wanted.read_only || wanted.usage.is_read_only();
+        let read_only = requested.read_only || requested.usage.is_read_only();
         let record = self.record(id)?;
         let mut others = self.existing_publications(id, &record)?.into_iter();
         let other = others.find(|(_, it)| (it.read_only || it.usage.is_read_only()) != read_only);
@@ -251,7 +253,7 @@ fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
 fn mount_info(
     device: &Device,
     mount: &MountCapability,
-    wanted: &Publication,
+    requested: &Publication,
 ) -> FileSystemMountInfo {
     let mut options: HashMap<String, String> = HashMap::new();
     for option in mount.options.iter().flat_map(|options| options.split(',')) {
@@ -259,7 +261,7 @@ fn mount_info(
         options.insert(key.to_owned(), value.to_owned());
     }
     // `ro` is for all pods on the node. kubelet itself tells the runtime the `readonly` of the pod.
-    if wanted.usage.is_read_only() {
+    if requested.usage.is_read_only() {
         options.insert("ro".to_owned(), String::new());
     }
     FileSystemMountInfo {

@@ -30,8 +30,8 @@ fn a_program_has_a_clean_environment() {
         TIMEOUT,
     )
     .unwrap();
-    let said = String::from_utf8(ran.stdout).unwrap();
-    let mut lines: Vec<_> = said.lines().collect();
+    let output = String::from_utf8(ran.stdout).unwrap();
+    let mut lines: Vec<_> = output.lines().collect();
     lines.sort_unstable();
     assert_eq!(
         lines,
@@ -49,10 +49,10 @@ fn the_beginning_of_long_output_is_kept() {
     .unwrap();
     assert_eq!(ran.stdout, vec![b'x'; MAX_KEPT_BYTES]);
     assert_eq!(ran.stderr, b"end\n");
-    let said = ran.summary();
+    let output = ran.summary();
     assert!(
-        said.len() < 2 * MAX_SUMMARY_CHARS && said.ends_with("end"),
-        "{said}"
+        output.len() < 2 * MAX_SUMMARY_CHARS && output.ends_with("end"),
+        "{output}"
     );
 }
 
