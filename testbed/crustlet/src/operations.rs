@@ -41,7 +41,7 @@ pub(crate) use directories::create_directory;
 pub(crate) use error::{FailedOperation, OperationError};
 pub(crate) use paths::{PathRequest, VolumeKind, mount_sources};
 pub(crate) use pod_directory::{remove_pod, write_pod_record};
-pub(crate) use publish::{Publication, Published, publish, unpublish};
+pub(crate) use publish::{Publication, PublishResult, publish, unpublish};
 pub(crate) use published::{Expansion, node_expand, stats};
 pub(crate) use reconstruct::{
     ReconstructedPod, ReconstructedState, UnreadableVolume, force_cleanup, reconstruct,

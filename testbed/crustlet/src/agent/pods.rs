@@ -63,7 +63,7 @@ impl Pods {
         cri: Cri,
         completions: mpsc::UnboundedSender<Completion>,
     ) -> Self {
-        let node = Arc::new(NodeInfo::of(settings, cri.owner()));
+        let node = Arc::new(NodeInfo::new(settings, cri.owner()));
         Self {
             worker: PodWorker::new(cri.clone(), context.events.clone(), Arc::clone(&node)),
             node,

@@ -51,7 +51,7 @@ pub(super) fn decide<'o>(
 ) -> Binding<'o> {
     let wait =
         |kind, reason, message| Binding::Wait(Notice::about_claim(kind, name, reason, message));
-    let request = match ClaimRequest::of(inputs.objects, claim) {
+    let request = match ClaimRequest::from_claim(inputs.objects, claim) {
         Ok(request) => request,
         Err(error) => {
             let message = format!("resources.requests.storage: {error}");

@@ -180,7 +180,7 @@ pub(super) fn next(
         name,
         volume_name,
         volume,
-        status: ClaimStatus::of(inputs.objects.documents.get(&key)?),
+        status: ClaimStatus::from_document(inputs.objects.documents.get(&key)?),
     };
     // Both values exist: the volume couldn't have been bound without them.
     let (requested, capacity) = (requested(claim).ok()?, capacity(volume)?);

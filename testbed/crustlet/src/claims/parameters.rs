@@ -80,7 +80,7 @@ impl TemplateValues<'_> {
 
 impl Parameters {
     /// Reads the parameters of a storage class. The error names the invalid parameter.
-    pub(super) fn of(
+    pub(super) fn parse(
         entries: &BTreeMap<String, String>,
         template_values: TemplateValues<'_>,
     ) -> Result<Self, String> {
@@ -155,7 +155,7 @@ mod tests {
         };
         let entries = entries.iter();
         let entries = entries.map(|&(key, value)| (key.to_owned(), value.to_owned()));
-        Parameters::of(&entries.collect(), template_values)
+        Parameters::parse(&entries.collect(), template_values)
     }
 
     #[test]

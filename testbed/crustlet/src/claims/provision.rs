@@ -113,7 +113,7 @@ impl CreateVolume {
             object: claim,
         };
         let class_parameters = class.object.parameters.clone().unwrap_or_default();
-        let parameters = Parameters::of(&class_parameters, template_values)
+        let parameters = Parameters::parse(&class_parameters, template_values)
             .map_err(ProvisionError::Parameter)?;
         let access_modes = spec
             .and_then(|spec| spec.access_modes.clone())

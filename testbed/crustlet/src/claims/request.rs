@@ -22,7 +22,7 @@ pub(super) struct ClaimRequest<'c> {
 }
 
 impl<'c> ClaimRequest<'c> {
-    pub(super) fn of(
+    pub(super) fn from_claim(
         objects: &'c Objects,
         claim: &'c PersistentVolumeClaim,
     ) -> Result<Self, QuantityError> {

@@ -87,7 +87,7 @@ impl ClaimStatus {
     }
 
     /// Reads the status of a claim's document. A status that can't be parsed counts as empty.
-    pub(super) fn of(document: &Value) -> Self {
+    pub(super) fn from_document(document: &Value) -> Self {
         let status = document.get("status");
         status
             .and_then(|status| Self::deserialize(status).ok())
@@ -300,7 +300,10 @@ mod tests {
             assert_eq!(summary(&status), expected, "{progress:?}");
             assert_eq!(status.allocated_resources, amount(2 * GI), "{progress:?}");
             let serialized: Value = serde_json::to_value(&status).unwrap();
-            assert_eq!(ClaimStatus::of(&json!({ "status": serialized })), status);
+            assert_eq!(
+                ClaimStatus::from_document(&json!({ "status": serialized })),
+                status
+            );
         }
         assert_eq!(
             status.without_expansion(),

@@ -22,7 +22,7 @@ use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
 /// The result of publishing a volume.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Published {
+pub(crate) struct PublishResult {
     /// The program that has mounted the volume, or will mount it.
     pub(crate) mounter: Mounter,
     /// The volume to pass to the runtime handler, which mounts it (KEP-2857's earlier draft).
@@ -49,7 +49,7 @@ pub(crate) async fn publish(
     pod: &Pod,
     mount: &MountSpec,
     current_mounter: Option<Mounter>,
-) -> Result<Published, FailedOperation> {
+) -> Result<PublishResult, FailedOperation> {
     let volume = &mount.volume;
     let driver = context
         .driver(&volume.id)
@@ -112,7 +112,7 @@ pub(crate) async fn publish(
     }
     if publish.defer_fs_ops {
         context.metrics.published_deferred();
-        return Ok(Published {
+        return Ok(PublishResult {
             mounter: Mounter::Deferred,
             runtime_mount: None,
         });
@@ -136,7 +136,7 @@ pub(crate) async fn publish(
                 kind,
             }));
         }
-        return Ok(Published {
+        return Ok(PublishResult {
             mounter,
             runtime_mount: Some(runtime_mount),
         });
@@ -147,7 +147,7 @@ pub(crate) async fn publish(
         let applied = group::apply(context, pod, mount, gid, target).await;
         applied.map_err(FailedOperation::uncertain)?;
     }
-    Ok(Published {
+    Ok(PublishResult {
         mounter,
         runtime_mount: None,
     })

@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn the_driver_of_a_replaced_socket_is_not_registered() {
         let [old, new] =
-            ["/proc", "/sys"].map(|path| SocketIdentity::of(Path::new(path)).unwrap().1);
+            ["/proc", "/sys"].map(|path| SocketIdentity::read(Path::new(path)).unwrap().1);
         let mut names = DriverNames::new(BTreeMap::new());
         names.update(&sockets(&[("/r", old)]));
         let changes = names.update(&sockets(&[("/r", new)]));

@@ -21,7 +21,7 @@ pub(super) struct SocketIdentity {
 
 impl SocketIdentity {
     /// Returns the type and the identity of the file at a path.
-    pub(super) fn of(path: &Path) -> Result<(FileType, Self), Errno> {
+    pub(super) fn read(path: &Path) -> Result<(FileType, Self), Errno> {
         // The metadata of std has no birth time on musl.
         let fields = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
         let stat = statx(CWD, path, AtFlags::SYMLINK_NOFOLLOW, fields)?;
@@ -88,7 +88,7 @@ pub(super) fn scan(registry: &Path) -> RegistryContents {
             if entry.file_name().as_bytes().starts_with(b".") {
                 continue;
             }
-            let Ok((kind, identity)) = SocketIdentity::of(&path) else {
+            let Ok((kind, identity)) = SocketIdentity::read(&path) else {
                 continue;
             };
             if kind.is_dir() {

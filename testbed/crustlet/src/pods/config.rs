@@ -73,7 +73,7 @@ pub(crate) struct NodeInfo {
 
 impl NodeInfo {
     /// Returns the properties of this node. `owner` is the ID of this crustlet.
-    pub(crate) fn of(settings: &Settings, owner: &str) -> Self {
+    pub(crate) fn new(settings: &Settings, owner: &str) -> Self {
         let system = rustix::system::sysinfo();
         let unit = u64::from(system.mem_unit);
         Self {

@@ -177,7 +177,7 @@ impl StepChooser<'_> {
         if let Some(other) = observed.alive().find(|container| !is_known(container)) {
             return self.unless_delayed(stop_container(other, observed));
         }
-        let policy = RestartPolicy::of(pod);
+        let policy = RestartPolicy::from_pod(pod);
         let is_created =
             |container: &v1::Container| observed.latest_in(&current.id, &container.name).is_some();
         // Init containers run one after another, and again in each sandbox. Once an app container exists, all of them

@@ -162,12 +162,13 @@ pub(crate) fn group_by_pod(
     let mut pods = BTreeMap::new();
     for (sandbox, address) in sandboxes {
         if let Some(pod) = pod_of(&mut pods, &sandbox.labels) {
-            pod.sandboxes.push(ObservedSandbox::of(sandbox, address));
+            pod.sandboxes
+                .push(ObservedSandbox::from_cri(sandbox, address));
         }
     }
     for (container, status) in containers {
         if let Some(pod) = pod_of(&mut pods, &container.labels)
-            && let Some(container) = ObservedContainer::of(container, status)
+            && let Some(container) = ObservedContainer::from_cri(container, status)
         {
             pod.containers.push(container);
         }
@@ -199,7 +200,7 @@ fn pod_of<'p>(
 }
 
 impl ObservedSandbox {
-    fn of(sandbox: v1::PodSandbox, address: Option<String>) -> Self {
+    fn from_cri(sandbox: v1::PodSandbox, address: Option<String>) -> Self {
         let is_ready = sandbox.state() == PodSandboxState::SandboxReady;
         let created = from_nanoseconds(sandbox.created_at);
         let annotation = |key| sandbox.annotations.get(key)?.parse().ok();
@@ -222,10 +223,10 @@ impl ObservedSandbox {
 }
 
 impl ObservedContainer {
-    fn of(container: v1::Container, status: Option<v1::ContainerStatus>) -> Option<Self> {
+    fn from_cri(container: v1::Container, status: Option<v1::ContainerStatus>) -> Option<Self> {
         let listed = container.state();
         let state = match status {
-            Some(status) => RunState::of(status),
+            Some(status) => RunState::from_status(status),
             None if listed == ContainerState::ContainerCreated => RunState::Created,
             None => RunState::Unknown,
         };
@@ -250,7 +251,7 @@ impl ObservedContainer {
 }
 
 impl RunState {
-    fn of(status: v1::ContainerStatus) -> Self {
+    fn from_status(status: v1::ContainerStatus) -> Self {
         match status.state() {
             ContainerState::ContainerCreated => Self::Created,
             ContainerState::ContainerRunning => Self::Running {

@@ -21,7 +21,7 @@ pub(crate) enum RestartPolicy {
 
 impl RestartPolicy {
     /// Returns a pod's policy. Unknown policies were refused before.
-    pub(crate) fn of(pod: &Pod) -> Self {
+    pub(crate) fn from_pod(pod: &Pod) -> Self {
         match pod.spec.restart_policy.as_deref() {
             Some("OnFailure") => Self::OnFailure,
             Some("Never") => Self::Never,
@@ -50,7 +50,7 @@ pub(crate) enum PodOutcome {
 
 /// Returns how a pod ended, or `None` if one of its containers is running or will be started.
 pub(crate) fn outcome(pod: &Pod, observed: &ObservedPod) -> Option<PodOutcome> {
-    let policy = RestartPolicy::of(pod);
+    let policy = RestartPolicy::from_pod(pod);
     let exit = |name: &str| observed.latest(name).and_then(ObservedContainer::exit);
     let mut init = pod.spec.init_containers.iter().flatten();
     if policy == RestartPolicy::Never

@@ -35,7 +35,7 @@ pub(crate) struct StatusInputs<'a> {
 /// Computes the status of a pod.
 pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     let StatusInputs { pod, observed, .. } = *inputs;
-    let phase = Phase::of(inputs);
+    let phase = Phase::from_inputs(inputs);
     let statuses_of = |containers: &[k8s_openapi::api::core::v1::Container], is_init| {
         let statuses = containers.iter();
         let statuses = statuses.map(|spec| container::status(inputs, spec, is_init));
@@ -154,7 +154,7 @@ enum Phase {
 }
 
 impl Phase {
-    fn of(inputs: &StatusInputs<'_>) -> Self {
+    fn from_inputs(inputs: &StatusInputs<'_>) -> Self {
         let Some(observed) = inputs.observed else {
             return Self::Pending;
         };

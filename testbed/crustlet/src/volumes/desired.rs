@@ -140,7 +140,7 @@ impl DesiredState {
         let is_conflict = |(other, mount): (&VolumeId, &MountSpec)| {
             other != id && mount.volume.directory == *directory
         };
-        if self.of_pod(uid).any(is_conflict) {
+        if self.pod_volumes(uid).any(is_conflict) {
             let (id, directory) = (id.to_string(), directory.clone());
             return Err(VolumeProblem::DirectoryConflict { id, directory });
         }
@@ -167,7 +167,7 @@ impl DesiredState {
     }
 
     /// Returns the volumes of a pod.
-    pub(crate) fn of_pod<'d>(
+    pub(crate) fn pod_volumes<'d>(
         &'d self,
         uid: &'d str,
     ) -> impl Iterator<Item = (&'d VolumeId, &'d MountSpec)> {

@@ -129,7 +129,7 @@ fn unpublish(pod: &str) -> VolumeStep {
 #[test]
 fn a_pods_volume_is_the_volume_of_its_claim() {
     let desired = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
-    let (found, mount) = desired.of_pod("one-uid").next().expect("a volume");
+    let (found, mount) = desired.pod_volumes("one-uid").next().expect("a volume");
     assert_eq!(*found, id());
     assert_eq!(found.to_string(), "kubernetes.io/csi/csi.example^handle-1");
     assert!(mount.deferred && mount.has_subpath && !mount.read_only);

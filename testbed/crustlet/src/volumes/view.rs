@@ -44,7 +44,7 @@ pub(crate) struct Spec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Status {
-    pub(crate) staged: Staged,
+    pub(crate) staged: StagedState,
     /// The mounts, one for each pod.
     #[serde(default)]
     pub(crate) mounts: Vec<MountView>,
@@ -58,7 +58,7 @@ pub(crate) struct Status {
 
 /// Whether a volume is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Staged {
+pub(crate) enum StagedState {
     True,
     /// The volume isn't staged, or its driver doesn't stage volumes.
     False,
@@ -66,7 +66,7 @@ pub(crate) enum Staged {
     Uncertain,
 }
 
-impl From<Option<Certainty>> for Staged {
+impl From<Option<Certainty>> for StagedState {
     fn from(staged: Option<Certainty>) -> Self {
         match staged {
             None => Self::False,

@@ -17,7 +17,7 @@ impl PodWorker {
         container: &Container,
     ) -> Result<Image, StepError> {
         let name = container.image.as_deref().unwrap_or_default();
-        let policy = PullPolicy::of(container);
+        let policy = PullPolicy::from_container(container);
         match (self.look_up(name).await?, policy) {
             (Some(image), PullPolicy::IfNotPresent | PullPolicy::Never) => {
                 let message = format!("Container image {name:?} already present on machine");
@@ -71,7 +71,7 @@ enum PullPolicy {
 
 impl PullPolicy {
     /// Returns a container's policy. The default depends on the image's tag, as the API server sets it.
-    fn of(container: &Container) -> Self {
+    fn from_container(container: &Container) -> Self {
         match container.image_pull_policy.as_deref() {
             Some("Always") => Self::Always,
             Some("Never") => Self::Never,
@@ -118,7 +118,11 @@ mod tests {
                 image_pull_policy: policy.map(str::to_owned),
                 ..Container::default()
             };
-            assert_eq!(PullPolicy::of(&container), expected, "{image} {policy:?}");
+            assert_eq!(
+                PullPolicy::from_container(&container),
+                expected,
+                "{image} {policy:?}"
+            );
         }
     }
 }

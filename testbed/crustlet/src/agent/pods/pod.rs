@@ -132,7 +132,7 @@ impl KnownPod {
     /// Returns whether the restart policy lets the pod end by itself.
     pub(super) fn may_complete(&self) -> bool {
         let pod = self.pod.as_deref();
-        pod.is_some_and(|pod| RestartPolicy::of(pod) != RestartPolicy::Always)
+        pod.is_some_and(|pod| RestartPolicy::from_pod(pod) != RestartPolicy::Always)
     }
 
     /// Returns how the pod ended, or `None` if it hasn't.

@@ -9,7 +9,7 @@ use crate::agent::Completion;
 use crate::metrics::StorageOperation;
 use crate::objects::{Objects, Pod};
 use crate::operations::{
-    Context, FailedOperation, Publication, Published, publish, stage, unpublish, unstage,
+    Context, FailedOperation, Publication, PublishResult, publish, stage, unpublish, unstage,
 };
 use crate::volumes::actual::Mounter;
 use crate::volumes::plan::VolumeStep;
@@ -21,7 +21,7 @@ pub(crate) struct VolumeStepResult {
     pub(super) id: VolumeId,
     pub(super) step: VolumeStep,
     pub(super) mount: Option<Box<MountSpec>>,
-    pub(super) result: Result<Option<Published>, FailedOperation>,
+    pub(super) result: Result<Option<PublishResult>, FailedOperation>,
 }
 
 /// An operation on a volume, with its inputs.
@@ -39,7 +39,7 @@ impl VolumeOperation {
         &self,
         context: &Context,
         objects: &Objects,
-    ) -> Result<Option<Published>, FailedOperation> {
+    ) -> Result<Option<PublishResult>, FailedOperation> {
         match self {
             Self::Stage(mounts) => stage(context, objects, mounts).await.map(|()| None),
             Self::Publish(mount, pod, current) => publish(context, objects, pod, mount, *current)

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::{VolumeStepResult, Volumes};
 use crate::objects::Pod;
-use crate::operations::{FailedOperation, Published};
+use crate::operations::{FailedOperation, PublishResult};
 use crate::volumes::actual::{ActualMount, Certainty, Mounter};
 use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
@@ -71,7 +71,7 @@ impl Volumes {
         &mut self,
         (id, step): &(VolumeId, VolumeStep),
         mount: Option<&MountSpec>,
-        published: Option<Published>,
+        published: Option<PublishResult>,
     ) {
         match step {
             VolumeStep::Stage => {

@@ -22,7 +22,7 @@ impl Volumes {
 
     /// Returns whether all volumes of a pod are mounted.
     pub(crate) fn are_ready(&self, pod: &Pod) -> bool {
-        let mut desired = self.desired.of_pod(&pod.uid);
+        let mut desired = self.desired.pod_volumes(&pod.uid);
         !self.desired.problems.contains_key(&pod.uid)
             && desired.all(|(id, _)| {
                 let mount = self.actual.mount(id, &pod.uid);
@@ -32,7 +32,7 @@ impl Volumes {
 
     /// Returns the volumes that a pod's runtime handler has to mount after the sandbox was created.
     pub(crate) fn runtime_mounts(&self, uid: &str) -> Vec<RuntimeMount> {
-        let desired = self.desired.of_pod(uid);
+        let desired = self.desired.pod_volumes(uid);
         let runtime_mounts = desired.filter_map(|(id, mount)| {
             let actual = self.actual.mount(id, uid)?;
             Some(RuntimeMount {
@@ -46,7 +46,7 @@ impl Volumes {
 
     /// Returns whether a pod's runtime handler has to mount a volume.
     pub(crate) fn has_runtime_mounts(&self, uid: &str) -> bool {
-        let mut desired = self.desired.of_pod(uid);
+        let mut desired = self.desired.pod_volumes(uid);
         desired.any(|(id, _)| {
             self.actual
                 .mount(id, uid)

@@ -66,7 +66,7 @@ pub(in crate::cli) fn summary(pod: &Pod, now: SystemTime) -> Summary {
     let (no_spec, no_status) = (PodSpec::default(), PodStatus::default());
     let spec = pod.spec.as_ref().unwrap_or(&no_spec);
     let status = pod.status.as_ref().unwrap_or(&no_status);
-    let init = InitSummary::of(spec, status);
+    let init = InitSummary::new(spec, status);
     let is_initialized = init.unfinished.is_none() || has_condition(status, "Initialized");
     let containers = || status.container_statuses.iter().flatten();
     let (ready, restarts) = if is_initialized {
@@ -132,7 +132,7 @@ struct InitSummary {
 }
 
 impl InitSummary {
-    fn of(spec: &PodSpec, status: &PodStatus) -> Self {
+    fn new(spec: &PodSpec, status: &PodStatus) -> Self {
         let specs = || spec.init_containers.iter().flatten();
         let mut init = Self::default();
         let statuses = status.init_container_statuses.iter().flatten();

@@ -64,7 +64,7 @@ impl FollowedPod {
         match pod {
             Some(pod) => {
                 self.uid = Some(pod.metadata.uid.clone().unwrap_or_default());
-                self.progress = Progress::of(pod);
+                self.progress = Progress::from_pod(pod);
                 self.status = pods::summary(pod, now).status;
             }
             // A pod that was never listed may not have been created yet.

@@ -17,7 +17,7 @@ pub(super) enum Progress {
 
 impl Progress {
     /// Returns the progress of an existing pod.
-    pub(super) fn of(pod: &Pod) -> Self {
+    pub(super) fn from_pod(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
         let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();
         let containers = || {
@@ -132,7 +132,7 @@ mod tests {
             ("Failed", "Never", &done, &failed, failed_progress()),
             ("Succeeded", "Never", &done, &done, Progress::Succeeded),
         ] {
-            let found = Progress::of(&pod(phase, policy, one, two));
+            let found = Progress::from_pod(&pod(phase, policy, one, two));
             assert_eq!(found, expected, "{phase} {policy} {one} {two}");
         }
     }
@@ -143,7 +143,7 @@ mod tests {
         let mut pod = pod("Running", "Always", &running, &running);
         let containers = pod.status.as_mut().unwrap().container_statuses.as_mut();
         containers.unwrap()[1].started = Some(false);
-        assert_eq!(Progress::of(&pod), Progress::Waiting);
+        assert_eq!(Progress::from_pod(&pod), Progress::Waiting);
     }
 
     #[test]
@@ -151,11 +151,17 @@ mod tests {
         let mut pod = pod("Failed", "Always", &json!({}), &json!({}));
         let status = pod.status.as_mut().unwrap();
         status.reason = Some("Evicted".to_owned());
-        assert_eq!(Progress::of(&pod), Progress::Failed("Evicted".to_owned()));
+        assert_eq!(
+            Progress::from_pod(&pod),
+            Progress::Failed("Evicted".to_owned())
+        );
         let status = pod.status.as_mut().unwrap();
         status.message = Some("no room".to_owned());
-        assert_eq!(Progress::of(&pod), Progress::Failed("no room".to_owned()));
+        assert_eq!(
+            Progress::from_pod(&pod),
+            Progress::Failed("no room".to_owned())
+        );
         pod.status = None;
-        assert_eq!(Progress::of(&pod), Progress::Waiting);
+        assert_eq!(Progress::from_pod(&pod), Progress::Waiting);
     }
 }

@@ -51,7 +51,7 @@ enum Resource {
 }
 
 impl ResourceAmount {
-    fn of(container: &Container, resource: Resource) -> Result<Self, ConfigError> {
+    fn read(container: &Container, resource: Resource) -> Result<Self, ConfigError> {
         let (name, read): (_, fn(&str) -> Option<i64>) = match resource {
             Resource::Cpu => ("cpu", quantity::milli_value),
             Resource::Memory => ("memory", |text| quantity::bytes(text).ok()),
@@ -79,7 +79,7 @@ impl ResourceAmount {
 pub(crate) fn qos_class(pod: &Pod) -> QosClass {
     let amounts = pod.containers().flat_map(|container| {
         [Resource::Cpu, Resource::Memory]
-            .map(|resource| ResourceAmount::of(container, resource).unwrap_or_default())
+            .map(|resource| ResourceAmount::read(container, resource).unwrap_or_default())
     });
     let amounts: Vec<ResourceAmount> = amounts.collect();
     if amounts
@@ -103,8 +103,8 @@ pub(super) fn container(
     node: &NodeInfo,
     container: &Container,
 ) -> Result<LinuxContainerResources, ConfigError> {
-    let cpu = ResourceAmount::of(container, Resource::Cpu)?;
-    let memory = ResourceAmount::of(container, Resource::Memory)?;
+    let cpu = ResourceAmount::read(container, Resource::Cpu)?;
+    let memory = ResourceAmount::read(container, Resource::Memory)?;
     let quota = cpu.limit.saturating_mul(CFS_PERIOD_US) / 1000;
     let limited = cpu.limit > 0;
     let shares = cpu.request.saturating_mul(1024) / 1000;

@@ -94,7 +94,7 @@ fn waiting_for_restart(
     exit: &ContainerExit,
 ) -> Option<ContainerState> {
     let has_pod_ended = || inputs.is_ending || outcome(inputs.pod, observed).is_some();
-    if !RestartPolicy::of(inputs.pod).restarts(exit) || has_pod_ended() {
+    if !RestartPolicy::from_pod(inputs.pod).restarts(exit) || has_pod_ended() {
         return None;
     }
     if remaining_backoff(latest, inputs.now).is_some() {
