@@ -72,7 +72,6 @@ pub(crate) enum CallError {
 }
 
 impl CallError {
-    /// Returns the error of an invalid field.
     pub(crate) fn field(field: &'static str, reason: impl std::fmt::Display) -> Self {
         let reason = reason.to_string();
         Self::Field { field, reason }

@@ -29,7 +29,6 @@ pub(crate) struct Policy {
     pub(crate) timeout: Duration,
 }
 
-/// The error of a call to the CLI.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
     /// The program isn't trusted, because another user could have root execute any code through it.
@@ -50,7 +49,6 @@ pub(crate) enum CliError {
          that hangs", program.display(), after.as_secs()
     )]
     Timeout { program: PathBuf, after: Duration },
-    /// The daemon is ending.
     #[error("crust_ops is shutting down; hint: retry once it has been restarted")]
     Ending,
     /// The program answered with an error.
@@ -64,7 +62,6 @@ pub(crate) enum CliError {
     InvalidAnswer { program: PathBuf, problem: String },
 }
 
-/// A call to the CLI.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CliCall<'a> {
     pub(crate) program: &'a Path,

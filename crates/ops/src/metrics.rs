@@ -23,7 +23,6 @@ use crate::node::{Counts, StagingNode};
 use crate::settings::MetricsAddress;
 use volume_counts::VolumeCounts;
 
-/// The labels of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     method: &'static str,

@@ -99,7 +99,6 @@ fn runtime_beside(program: Option<PathBuf>) -> PathBuf {
         .with_file_name("runcrust")
 }
 
-/// The address of the metrics.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum MetricsAddress {
     /// A loopback address.

@@ -29,7 +29,6 @@ pub struct ErrorReply<'a> {
 }
 
 impl ErrorReply<'_> {
-    /// Returns the status that is sent.
     #[must_use]
     pub fn into_status(self) -> Status {
         let volume = self

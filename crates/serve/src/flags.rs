@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-/// Parses an absolute path.
 pub fn parse_absolute_path(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     if path.is_absolute() {

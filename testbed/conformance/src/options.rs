@@ -22,7 +22,6 @@ usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
   --json         print the report as JSON
   --list         list the requirements without running them";
 
-/// The output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Output {
     Text,

@@ -12,7 +12,6 @@ use crate::requirement::{Group, Requirement};
 use crate::scene::{Scene, SharedDirectories};
 use crate::suite::Suite;
 
-/// The outcome of checking a requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CheckOutcome {
     Passed,

@@ -120,7 +120,6 @@ impl Report {
             .collect()
     }
 
-    /// Returns the ids of a kind.
     fn ids_of_kind(&self, kind: &str) -> Vec<&str> {
         let matching = self.requirements.iter().filter(|it| it["kind"] == kind);
         let mut ids: Vec<&str> = matching.map(|it| it["id"].as_str().unwrap()).collect();

@@ -93,7 +93,6 @@ pub(crate) enum Refusal {
     Node { volume: String, source: NodeError },
 }
 
-/// The error of an operation on the node.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NodeError {
     #[error(transparent)]

@@ -21,7 +21,6 @@ const VOLUMES: &str = "volumes";
 /// The suffix of a record's file name.
 const SUFFIX: &str = ".json";
 
-/// The record of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: Version<1>,

@@ -45,7 +45,6 @@ impl fmt::Display for VolumeDecision {
 /// Whether a volume is deferred, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeferralDecision {
-    /// The volume is deferred.
     Deferred(DeferredBy),
     /// The volume isn't deferred, and its manifest isn't changed.
     NotDeferred(NotDeferredReason),
@@ -65,7 +64,6 @@ impl fmt::Display for DeferralDecision {
 pub(crate) enum DeferredBy {
     /// The pod's manifest, which the policy doesn't override.
     Pod,
-    /// A rule of the policy.
     Rule {
         storage: StorageSelector,
         runtime_class: String,

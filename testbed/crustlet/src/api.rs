@@ -68,7 +68,6 @@ pub(crate) struct ContainerInstance {
     /// The ID in the container runtime.
     pub(crate) id: String,
     pub(crate) is_running: bool,
-    /// The path of the container's log.
     pub(crate) log: PathBuf,
     /// The path of the previous instance's log, if that instance has ended.
     pub(crate) previous_log: Option<PathBuf>,

@@ -31,7 +31,6 @@ pub(crate) struct DriverCapabilities {
 }
 
 impl<R: Copy + PartialEq> Capabilities<R> {
-    /// Returns whether the service has a capability.
     pub(crate) fn has(&self, capability: R) -> bool {
         self.0.contains(&capability)
     }

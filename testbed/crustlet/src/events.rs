@@ -55,7 +55,6 @@ pub(crate) enum EventType {
     Warning,
 }
 
-/// An event of an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Event {
     pub(crate) regarding: Regarding,

@@ -94,7 +94,6 @@ impl Drivers {
         changes
     }
 
-    /// Registers the driver of a socket.
     fn register(
         &self,
         socket: &Path,

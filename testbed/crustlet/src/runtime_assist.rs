@@ -30,7 +30,6 @@ pub(crate) struct RuntimeStorage {
     socket: PathBuf,
 }
 
-/// The error of a call to a runtime.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RuntimeError {
     /// The runtime refused the call, or didn't answer.
@@ -62,7 +61,6 @@ impl RuntimeStorage {
         Self { socket }
     }
 
-    /// Returns the runtime's capabilities.
     pub(crate) async fn capabilities(&self) -> Result<RuntimeCapabilities, RuntimeError> {
         let response = self
             .call(

@@ -35,7 +35,6 @@ fn amount<'de, D: Deserializer<'de>>(from: D) -> Result<i64, D::Error> {
     i64::try_from(amount).map_err(D::Error::custom)
 }
 
-/// The unit of a usage.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub(crate) enum Unit {

@@ -34,7 +34,6 @@ const MAX_PAUSE: Duration = Duration::from_millis(100);
 /// The exit of the program, as the attendant reports it.
 #[derive(Debug)]
 pub(super) enum ProgramExit {
-    /// The program has ended.
     Ended(ExitStatus),
     /// The program couldn't be started.
     StartFailed(io::Error),

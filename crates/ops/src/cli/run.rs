@@ -26,7 +26,6 @@ const MAX_OUTPUT: u64 = 64 * 1024;
 /// killed descendants, which end soon unless they hang in the kernel.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The output of a program.
 #[derive(Debug)]
 pub(super) struct Output {
     pub(super) success: bool,

@@ -75,7 +75,6 @@ struct SlotsState {
     closing: usize,
     /// A logical clock: it is increased when a connection is opened, and when a call begins or ends.
     clock: u64,
-    /// Tasks that wait for a slot.
     waiting: Vec<Waker>,
 }
 
@@ -210,7 +209,6 @@ impl SlotsState {
 }
 
 impl ConnectionSlot {
-    /// Returns the connection, for calls on it.
     pub(crate) fn connection(&self) -> &Connection {
         &self.connection
     }

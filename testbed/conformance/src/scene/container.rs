@@ -77,7 +77,6 @@ impl Container {
         self.call(&["start", &self.id])
     }
 
-    /// Runs a program in the container.
     #[track_caller]
     pub(crate) fn exec(&self, arguments: &[&str]) -> Run {
         self.call(&[&["exec", &*self.id], arguments].concat())

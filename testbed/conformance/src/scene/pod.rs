@@ -123,7 +123,6 @@ impl<'s> Pod<'s> {
         Bundle::sandbox(self.scene.dir(), &self.uid)
     }
 
-    /// Returns the running sandbox.
     #[track_caller]
     pub(crate) fn sandbox(&self) -> &Container {
         if self.sandbox.get().is_none() {

@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::fstype::Fstype;
 
-/// The result of blkid(8).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum BlkidResult {
     /// blkid found nothing. It may not have been able to read the device.

@@ -23,7 +23,6 @@ pub(crate) enum FormatError {
     /// The size of the image can't be read.
     #[error("image {image:?}: lstat: {source}")]
     Image { image: PathBuf, source: io::Error },
-    /// The volume's image is not attached to the device.
     #[error(
         "device {device:?}: image {image:?} is not attached to it; hint: it may have been detached meanwhile, stage the volume again"
     )]
@@ -39,7 +38,6 @@ pub(crate) enum FormatError {
         image: PathBuf,
         image_size: u64,
     },
-    /// blkid failed.
     #[error(
         "device {device:?}: blkid can't determine its contents, so it isn't formatted: {output}; hint: check the disk for errors"
     )]
@@ -119,18 +117,13 @@ pub(crate) enum FormatError {
     #[error(
         "device {device:?}: fsck found errors that it can't correct without confirmation: {output}; hint: run fsck by hand"
     )]
-    Uncorrected {
-        device: PathBuf,
-        /// The output of fsck.
-        output: String,
-    },
+    Uncorrected { device: PathBuf, output: String },
     #[error("{program} {}: {status}: {output}", path.display())]
     ProgramFailed {
         program: &'static str,
         /// The device, or the new file that is to replace the image.
         path: PathBuf,
         status: ExitStatus,
-        /// The output of the program.
         output: String,
     },
     /// The new file system may not be on disk.

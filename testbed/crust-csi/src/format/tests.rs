@@ -59,7 +59,6 @@ impl Volume {
         }
     }
 
-    /// Returns the mkfs for an empty volume.
     fn mkfs(&self, fstype: Fstype) -> Mkfs<'_> {
         match inspect(self.request(fstype)).unwrap() {
             NextStep::Mkfs(make) => make,
@@ -91,7 +90,6 @@ impl Volume {
         }
     }
 
-    /// Returns a detached mount.
     fn mount(&self, fstype: Fstype) -> OwnedFd {
         let request = MountRequest {
             device: &self.device.clone().into(),

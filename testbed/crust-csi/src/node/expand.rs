@@ -115,7 +115,6 @@ impl Driver {
     }
 }
 
-/// A publication of a volume.
 #[derive(Clone, Copy)]
 struct VolumePublication<'a> {
     id: &'a str,

@@ -94,7 +94,6 @@ impl Driver {
         response
     }
 
-    /// Returns the publication that a request asks for.
     fn requested_publication(
         &self,
         request: &NodePublishVolumeRequest,

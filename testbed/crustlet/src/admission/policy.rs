@@ -76,7 +76,6 @@ impl ChangePolicy {
 }
 
 impl PostMountSupport {
-    /// Returns whether a step is supported.
     pub(super) fn has(&self, step: &PostMountStep) -> bool {
         match step {
             PostMountStep::FsGroup => self.fs_group,
@@ -109,7 +108,6 @@ pub(crate) enum PolicyError {
         "{api_version} {kind} is not a supported policy; hint: use apiVersion: {API_VERSION}, kind: {KIND}"
     )]
     Kind { api_version: String, kind: String },
-    /// A rule is invalid.
     #[error("line {line}: {reason}")]
     Rule {
         /// The line at which the rule begins.

@@ -53,7 +53,6 @@ pub(crate) struct Claims {
 pub(crate) enum ClaimTaskResult {
     /// The capabilities of a driver. `None` if it doesn't answer.
     Capabilities(String, Option<DriverCapabilities>),
-    /// The result of a step.
     Step {
         key: ObjectKey,
         is_ok: bool,

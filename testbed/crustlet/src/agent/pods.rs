@@ -49,7 +49,6 @@ pub(crate) struct Pods {
     waiting_for_uid: BTreeSet<Name>,
     /// Whether a relist has succeeded since the agent was started.
     have_relisted: bool,
-    /// Whether the last relist failed.
     is_relist_failing: bool,
 }
 
@@ -243,7 +242,6 @@ impl Pods {
         }
     }
 
-    /// Handles the result of a step.
     pub(crate) fn handle_result(&mut self, result: PodStepResult) {
         let Some(known) = self.all.get_mut(&result.uid) else {
             return;

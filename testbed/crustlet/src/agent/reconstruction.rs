@@ -20,7 +20,6 @@ use crate::volumes::spec::Lifecycle;
 /// The longest time that a driver may take to register and to unpublish a volume without a readable record.
 const UNPUBLISH_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The progress of the reconstruction.
 #[derive(Debug)]
 pub(crate) struct Reconstruction {
     /// Volumes without a readable record. The cleanup of each is tried once, when the desired state is known and no pod

@@ -13,7 +13,6 @@ use crate::objects::Name;
 use crate::operations::{Context, MountingRuntime, Publication, stats};
 use crate::volumes::actual::Certainty;
 
-/// A volume to measure.
 #[derive(Debug)]
 struct MeasuredVolume {
     publication: Publication,

@@ -32,7 +32,6 @@ pub(super) struct StartedStep {
     pub(super) mounted: BTreeMap<VolumeId, ActualMount>,
 }
 
-/// The result of a pod's step.
 #[derive(Debug)]
 pub(crate) struct PodStepResult {
     pub(super) uid: String,

@@ -104,7 +104,6 @@ impl ClaimStatus {
         bytes(self.capacity.get(STORAGE)?).ok()
     }
 
-    /// Returns the status without the fields of an expansion.
     pub(super) fn without_expansion(&self) -> Self {
         Self::bound(self.capacity(), self.access_modes.clone())
     }

@@ -112,14 +112,12 @@ pub(crate) struct EventsArgs {
     pub(super) no_headers: bool,
 }
 
-/// An output format of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum EventOutputFormat {
     /// JSON, one event per line
     Json,
 }
 
-/// A container of a pod.
 #[derive(Debug, Args)]
 pub(crate) struct PodContainer {
     /// Name of the pod

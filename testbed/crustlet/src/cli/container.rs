@@ -61,7 +61,6 @@ fn whole_seconds(duration: Duration) -> i64 {
 /// The error of an argument that doesn't name a pod.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 enum PodError {
-    /// The resource type is unknown.
     #[error(transparent)]
     Unknown(#[from] UnknownResource),
     #[error("{0:?} is not a pod; only pods have containers")]

@@ -53,7 +53,6 @@ pub(super) enum DeleteError {
     },
 }
 
-/// An object that is being deleted.
 struct DeletingObject {
     kind: Kind,
     name: Name,
@@ -94,7 +93,6 @@ pub(super) async fn delete(args: &DeleteArgs, client: &Client) -> Result<()> {
     }
 }
 
-/// Returns the objects that the arguments select.
 fn selected(args: &DeleteArgs) -> Result<Vec<(Kind, Name)>> {
     let mut objects = Vec::new();
     for path in &args.files {

@@ -13,7 +13,6 @@ use tonic::Code;
 use super::{CALL_TIMEOUT, Cri, CriError, LONG_CALL_TIMEOUT};
 
 impl Cri {
-    /// Calls `Version`.
     pub(crate) async fn version(&self) -> Result<VersionResponse, CriError> {
         let request = VersionRequest::default();
         let response = self.call_runtime("Version", CALL_TIMEOUT, |mut client| async move {
@@ -151,7 +150,6 @@ impl Cri {
         Ok(response.await?.image)
     }
 
-    /// Calls `PullImage`.
     pub(crate) async fn pull_image(&self, name: &str) -> Result<(), CriError> {
         let request = PullImageRequest {
             image: Some(image_spec(name)),

@@ -108,7 +108,6 @@ impl Driver {
         })
     }
 
-    /// Calls `NodeGetCapabilities`.
     pub(crate) async fn node_capabilities(&self) -> Result<Capabilities, CallError> {
         let response = self.call(NodeGetCapabilitiesRequest {}).await?;
         Ok(response.into())

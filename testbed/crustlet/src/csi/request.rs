@@ -109,7 +109,6 @@ impl PublishOptions {
     }
 }
 
-/// Returns the `VolumeCapability` of a volume.
 pub(crate) fn volume_capability(
     volume: &VolumeSpec,
     capabilities: &Capabilities,
@@ -130,7 +129,6 @@ pub(crate) fn volume_capability(
     }
 }
 
-/// Returns the `volume_context` of a volume.
 pub(crate) fn volume_context(volume: &VolumeSpec) -> HashMap<String, String> {
     let attributes = volume.attributes.iter();
     attributes

@@ -17,7 +17,6 @@ use super::{Pod, RuntimeClass, StorageClass};
 /// The namespace of objects whose manifest has none.
 pub(crate) const DEFAULT_NAMESPACE: &str = "default";
 
-/// The error of an invalid manifest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ManifestError {
     /// The text is not valid YAML.
@@ -44,7 +43,6 @@ pub(crate) enum DocumentError {
         supported_kinds()
     )]
     UnsupportedKind { api_version: String, kind: String },
-    /// A field is invalid.
     #[error("{kind} {name}: {reason}")]
     Field {
         kind: Kind,

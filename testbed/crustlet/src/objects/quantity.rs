@@ -24,7 +24,6 @@ const BINARY: Suffixes = Suffixes {
 };
 
 impl Suffixes {
-    /// Returns the multiplier of a suffix.
     fn multiplier(&self, suffix: &str) -> Option<u128> {
         let power = self.names.iter().position(|name| *name == suffix)?;
         let base = u128::try_from(self.base).ok()?;

@@ -25,7 +25,6 @@ pub(crate) async fn driver_capabilities(
     })
 }
 
-/// Calls `CreateVolume`.
 pub(crate) async fn create_volume(
     context: &Context,
     objects: &Objects,
@@ -38,7 +37,6 @@ pub(crate) async fn create_volume(
     Ok(context.driver_by(&create.driver)?.call(request).await?)
 }
 
-/// Calls `DeleteVolume`.
 pub(crate) async fn delete_volume(
     context: &Context,
     objects: &Objects,

@@ -18,7 +18,6 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::data::DataError;
 use crate::volumes::spec::{ResolveError, VolumeId};
 
-/// The error of an operation on a volume.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum OperationError {
     #[error("no pod needs the volume any more")]
@@ -41,7 +40,6 @@ pub(crate) enum OperationError {
     /// CSI's secrets are UTF-8 strings.
     #[error("secret {0}: the value of {1} is not valid UTF-8")]
     SecretNotUtf8(Name, String),
-    /// The driver doesn't support inline volumes.
     #[error(
         "driver {0} doesn't support inline volumes: volumeLifecycleModes of its CSIDriver lacks Ephemeral; hint: use a claim instead"
     )]

@@ -20,7 +20,6 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::data::VolumeData;
 use crate::volumes::spec::{Lifecycle, MountSpec, VolumeId};
 
-/// The result of publishing a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PublishResult {
     /// The program that has mounted the volume, or will mount it.

@@ -108,7 +108,6 @@ impl DriverNames {
         changes
     }
 
-    /// Registers the driver of a socket.
     pub(super) fn register(
         &mut self,
         socket: &Path,

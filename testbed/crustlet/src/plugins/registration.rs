@@ -14,7 +14,6 @@ use crate::objects::manifest::is_driver_name;
 /// The timeout of a call. kubelet has the same timeout for connecting to a plugin.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The registration of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Registration {
     pub(super) name: String,

@@ -50,7 +50,6 @@ pub(super) struct RegistryContents {
     /// All directories, including the registration directory.
     pub(super) directories: BTreeSet<PathBuf>,
     pub(super) sockets: Sockets,
-    /// The entries that are skipped.
     pub(super) skipped: BTreeMap<PathBuf, SkipReason>,
 }
 

@@ -50,7 +50,6 @@ impl Default for Failures {
 pub(crate) struct RetryDelays(pub(crate) BTreeMap<StepSubject, Duration>);
 
 impl Failures {
-    /// Records a failed step.
     pub(crate) fn fail(&mut self, subject: StepSubject, failure: Failure, now: Instant) {
         let backoff = if failure.is_pull {
             &mut self.pulls

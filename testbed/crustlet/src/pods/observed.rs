@@ -58,7 +58,6 @@ pub(crate) struct ObservedContainer {
     pub(crate) backoff: Duration,
 }
 
-/// The state of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum RunState {
     /// Created, but never started.
@@ -72,7 +71,6 @@ pub(crate) enum RunState {
     Unknown,
 }
 
-/// The end of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ContainerExit {
     /// The exit code, which is 128 plus the number of the signal for a killed process.

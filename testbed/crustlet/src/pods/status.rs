@@ -32,7 +32,6 @@ pub(crate) struct StatusInputs<'a> {
     pub(crate) now: SystemTime,
 }
 
-/// Computes the status of a pod.
 pub(crate) fn status(inputs: &StatusInputs<'_>) -> PodStatus {
     let StatusInputs { pod, observed, .. } = *inputs;
     let phase = Phase::from_inputs(inputs);

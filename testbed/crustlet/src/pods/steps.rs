@@ -18,7 +18,6 @@ pub(crate) enum PodStep {
     End(EndStep),
 }
 
-/// The creation of a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RunSandbox {
     /// The number of sandboxes that the pod had before.
@@ -29,7 +28,6 @@ pub(crate) struct RunSandbox {
     pub(crate) started: Option<SystemTime>,
 }
 
-/// The creation and the start of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StartContainer {
     /// The name in the pod.

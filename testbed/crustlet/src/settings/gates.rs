@@ -2,7 +2,6 @@
 
 use std::str::FromStr;
 
-/// The feature gates of crustlet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FeatureGates {
     /// KEP-2857. If disabled, `deferFSMount` is ignored.

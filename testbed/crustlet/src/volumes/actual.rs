@@ -73,7 +73,6 @@ impl ActualState {
             .retain(|_, volume| volume.staged.is_some() || !volume.mounts.is_empty());
     }
 
-    /// Returns a pod's mount of a volume.
     pub(crate) fn mount(&self, id: &VolumeId, pod: &str) -> Option<&ActualMount> {
         self.volumes.get(id)?.mounts.get(pod)
     }

@@ -166,7 +166,6 @@ impl DesiredState {
         Ok(())
     }
 
-    /// Returns the volumes of a pod.
     pub(crate) fn pod_volumes<'d>(
         &'d self,
         uid: &'d str,

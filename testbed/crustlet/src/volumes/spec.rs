@@ -14,7 +14,6 @@ use super::claim_ref::{ClaimRef, claim_of, compare_claim_ref, is_bound, volume_o
 use crate::objects::manifest::is_driver_name;
 use crate::objects::{Name, Objects, Pod};
 
-/// The identity of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct VolumeId {
     pub(crate) driver: String,
@@ -106,12 +105,10 @@ pub(crate) struct MountSpec {
     pub(crate) has_subpath: bool,
 }
 
-/// A resolved volume of a pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum ResolvedVolume {
     Csi(Box<MountSpec>),
     EmptyDir,
-    /// A directory of the host, with its path.
     HostPath(PathBuf),
 }
 
@@ -253,7 +250,6 @@ fn runtime_socket(objects: &Objects, pod: &Pod) -> Result<Option<PathBuf>, Resol
     Ok(found.fs_mgmt_socket.clone())
 }
 
-/// Resolves the volume of a claim.
 fn resolve_claim(objects: &Objects, name: Name) -> Result<VolumeSpec, ResolveError> {
     let claim = objects
         .claims

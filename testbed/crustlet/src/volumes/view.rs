@@ -56,7 +56,6 @@ pub(crate) struct Status {
     pub(crate) message: Option<String>,
 }
 
-/// Whether a volume is staged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum StagedState {
     True,
@@ -96,7 +95,6 @@ pub(crate) struct MountView {
     pub(crate) message: Option<String>,
 }
 
-/// The state of a mount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum MountState {
     Mounted,

@@ -9,7 +9,6 @@ use crate::cri::CriError;
 use crate::pods::config::ConfigError;
 use crate::pods::failures::Failure;
 
-/// The error of a failed step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StepError {
     /// The pod's configuration is invalid or not supported.

@@ -17,7 +17,6 @@ use crate::objects::Objects;
 use crate::operations::{self, Context, MountingRuntime, OperationError, Publication};
 use crate::volumes::spec::{VolumeId, VolumeSpec};
 
-/// A call to a driver.
 #[derive(Debug)]
 pub(super) enum DriverCall {
     Create(Box<CreateVolume>),

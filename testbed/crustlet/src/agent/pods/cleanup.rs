@@ -42,7 +42,6 @@ impl Pods {
         });
     }
 
-    /// Handles the result of a cleanup.
     pub(crate) fn finish_cleanup(&mut self, cleanup: &CleanupResult) {
         let Some(known) = self.all.get_mut(&cleanup.uid) else {
             return;

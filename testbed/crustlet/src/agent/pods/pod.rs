@@ -29,7 +29,6 @@ pub(crate) struct KnownPod {
     pub(super) is_stale: bool,
     /// The volumes that are deferred in the current manifest, before the admission policy.
     manifest_deferred: Option<BTreeSet<String>>,
-    /// Whether the pod has a manifest now.
     pub(crate) has_manifest: bool,
     /// Whether the manifest has a deletion timestamp.
     pub(super) is_deleted: bool,

@@ -15,7 +15,6 @@ use crate::volumes::actual::Mounter;
 use crate::volumes::plan::VolumeStep;
 use crate::volumes::spec::{MountSpec, VolumeId};
 
-/// The result of an operation on a volume.
 #[derive(Debug)]
 pub(crate) struct VolumeStepResult {
     pub(super) id: VolumeId,
@@ -24,7 +23,6 @@ pub(crate) struct VolumeStepResult {
     pub(super) result: Result<Option<PublishResult>, FailedOperation>,
 }
 
-/// An operation on a volume, with its inputs.
 #[derive(Debug)]
 enum VolumeOperation {
     Stage(Vec<MountSpec>),

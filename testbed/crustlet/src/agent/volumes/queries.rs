@@ -54,7 +54,6 @@ impl Volumes {
         })
     }
 
-    /// Returns the mounted volumes of a pod.
     pub(crate) fn mounted(&self, uid: &str) -> BTreeMap<VolumeId, ActualMount> {
         let mounts = self.actual.volumes.iter();
         let mounts = mounts.filter_map(|(id, volume)| Some((id, volume.mounts.get(uid)?)));

@@ -118,7 +118,6 @@ fn container_reason(status: &PodStatus, default: String) -> String {
     }
 }
 
-/// A summary of the init containers.
 #[derive(Debug, Default)]
 struct InitSummary {
     /// The status text of the first container that hasn't finished. `None` if all have.

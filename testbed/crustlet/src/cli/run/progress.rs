@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod};
 
-/// The progress of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Progress {
     /// Not all containers are running. They will be started, or restarted.
@@ -16,7 +15,6 @@ pub(super) enum Progress {
 }
 
 impl Progress {
-    /// Returns the progress of an existing pod.
     pub(super) fn from_pod(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
         let text = |text: Option<&String>| text.filter(|text| !text.is_empty()).cloned();

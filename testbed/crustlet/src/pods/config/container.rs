@@ -14,7 +14,6 @@ use super::{ConfigError, MountSource, NodeInfo, log_path, resources, security, u
 use crate::objects::Pod;
 use crate::pods::{StartContainer, labels};
 
-/// A container to create.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct NewContainer<'a> {
     pub(crate) container: &'a Container,
