@@ -46,7 +46,7 @@ impl Contents {
         match self {
             Self::Zeroes => Ok(()),
             Self::Data(at) => Err(FormatRefusal::UnknownData(at)),
-            Self::Failed(why) => Err(FormatRefusal::Unreadable(why)),
+            Self::Failed(reason) => Err(FormatRefusal::Unreadable(reason)),
         }
     }
 }
@@ -79,7 +79,7 @@ pub(super) fn decide(
     requested: Fstype,
 ) -> Result<RequiredStep, FormatRefusal> {
     match found {
-        BlkidResult::Failed(why) => Err(FormatRefusal::ProbeFailed(why.clone())),
+        BlkidResult::Failed(reason) => Err(FormatRefusal::ProbeFailed(reason.clone())),
         BlkidResult::PartitionTable(table) => Err(FormatRefusal::PartitionTable(table.clone())),
         BlkidResult::Several => Err(FormatRefusal::Several),
         BlkidResult::Type(found) if requested.mounts(found) => Ok(RequiredStep::Fsck),
