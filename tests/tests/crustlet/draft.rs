@@ -77,7 +77,7 @@ fn assert_in_the_sandbox(scene: &Scene, pod: &Pod, storage: &Storage) {
 }
 
 on_each_delegate! {
-    fn story_1_all_is_deferred_to_a_runtime_that_can_do_everything(delegate: Delegate) {
+    fn story_1_a_runtime_with_all_capabilities_mounts_the_volume(delegate: Delegate) {
         const MORE: i64 = 64 << 20;
         let scene = scene(delegate, "", &[]);
         let data = scene.claim("data", "xfs");
@@ -104,31 +104,31 @@ on_each_delegate! {
         assert_eq!(scene.inspect(&data, |root| fs::read_to_string(root.join("part/file")).unwrap()), "hello\n");
     }
 
-    fn story_2_fallback_where_post_mount_configuration_is_missing(delegate: Delegate) {
+    fn story_2_the_driver_mounts_if_the_runtime_lacks_a_step(delegate: Delegate) {
         let off = ["FS_GROUP_CHANGE_POLICY_ALWAYS", "FS_GROUP_CHANGE_POLICY_ROOT_MISMATCH", "SUBPATH"];
         let request = assert_falls_back(&scene(delegate, &format!("capabilities_off = {off:?}"), &[]));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
-    fn story_3_fallback_where_the_runtime_class_has_no_socket(delegate: Delegate) {
+    fn story_3_the_driver_mounts_if_the_class_has_no_socket(delegate: Delegate) {
         let setup = Setup { runcrust: SANDBOX_ALWAYS, ..Setup::default() };
         let no_socket = |_: &Testbed| RuntimeClass::new(MICROVM, "crust");
         let request = assert_falls_back(&Scene::with_classes(delegate, &setup, &class_that_allows_deferral(), no_socket));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
-    fn story_4_fallback_where_the_storage_class_does_not_allow_it(delegate: Delegate) {
+    fn story_4_the_driver_mounts_if_the_class_forbids_deferral(delegate: Delegate) {
         let setup = Setup { runcrust: SANDBOX_ALWAYS, ..Setup::default() };
         let request = assert_falls_back(&Scene::with_classes(delegate, &setup, &StorageClass::new(CLASS), with_socket));
         assert_eq!(request.runtime_supported_filesystems, Vec::<String>::new());
     }
 
-    /// The draft gives story 4 this title, although its text describes the case above.
-    fn story_4_fallback_where_the_driver_cannot_defer(delegate: Delegate) {
+    /// The title of story 4 in the draft is about this case, its text about the case above.
+    fn story_4_the_driver_mounts_if_it_cannot_defer(delegate: Delegate) {
         assert_falls_back(&scene(delegate, "", &WITHOUT_DEFERRAL));
     }
 
-    fn story_5_fallback_where_the_runtime_lacks_the_file_system(delegate: Delegate) {
+    fn story_5_the_driver_mounts_unsupported_file_systems(delegate: Delegate) {
         let scene = scene(delegate, "fstypes = [\"ext4\"]", &[]);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "xfs"));
         let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");
@@ -144,7 +144,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    fn story_6_no_growth_where_the_runtime_cannot_resize(delegate: Delegate) {
+    fn story_6_a_runtime_that_cannot_resize_grows_nothing(delegate: Delegate) {
         let scene = scene(delegate, &format!("capabilities_off = {:?}", ["VOLUME_RESIZE"]), &[]);
         let data = scene.claim("data", "xfs");
         let pod = microvm("web").fs_group(100).claim("data").mount("data", "/data");

@@ -20,7 +20,7 @@ fn group_and_mode(root: &Path, path: &str) -> (u32, u32) {
 }
 
 on_each_delegate! {
-    fn story_1_all_is_deferred_with_all_that_the_pod_asks_for(delegate: Delegate) {
+    fn story_1_everything_that_a_pod_asks_for_is_deferred(delegate: Delegate) {
         const MORE: i64 = 64 << 20;
         let setup = Setup { policy: Some(&policy(Some(&ALL_POST_MOUNT))), ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
@@ -97,7 +97,7 @@ on_each_delegate! {
         });
     }
 
-    fn story_2_fallback_where_the_runtime_lacks_what_the_pod_asks(delegate: Delegate) {
+    fn story_2_the_driver_mounts_if_the_runtime_lacks_a_step(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(Some(&["subPath: true"]))), ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));
@@ -124,7 +124,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    fn story_3_fallback_where_the_driver_cannot_defer(delegate: Delegate) {
+    fn story_3_the_driver_mounts_if_it_cannot_defer(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(None)), driver: &WITHOUT_DEFERRAL, ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let data = scene.claim("data", "ext4");
@@ -173,7 +173,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &logs]);
     }
 
-    fn story_5_the_driver_is_downgraded_under_a_pod(delegate: Delegate) {
+    fn story_5_a_pod_outlives_a_downgrade_of_its_driver(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(Some(&ALL_POST_MOUNT))), ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let data = scene.claim("data", "xfs");
@@ -207,7 +207,7 @@ on_each_delegate! {
         assert_eq!(scene.inspect(&data, |root| fs::read_to_string(root.join("file")).unwrap()), "kept\n");
     }
 
-    fn story_6_the_driver_is_downgraded_before_the_pod_starts(delegate: Delegate) {
+    fn story_6_a_pod_waits_for_the_upgrade_of_its_driver(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(Some(&ALL_POST_MOUNT))), driver: &WITHOUT_DEFERRAL, is_direct: true, ..Setup::default() };
         let scene = Scene::with(delegate, &setup);
         let (data, logs) = (scene.claim("data", "ext4"), scene.claim("logs", "ext4"));

@@ -23,7 +23,7 @@ use tonic::Status;
 use crate::scene::{Scene, read, write};
 
 /// The longest time that an orchestrator retries. A mkfs of the killed driver has to end first.
-const PATIENCE: Duration = Duration::from_secs(60);
+const RETRY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The number of steps in each of the two samples: of the driver's own steps, and of the steps of programs that it
 /// runs.
@@ -119,7 +119,7 @@ fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) 
     let VolumeUnderTest { volume, target, .. } = volume_under_test;
     scene.spawn(scene.command(&[]));
     let mut last = None;
-    let succeeded = holds_within(PATIENCE, || {
+    let succeeded = holds_within(RETRY_TIMEOUT, || {
         let answer = (row.call)(scene.client(), volume_under_test);
         let devices = scene.devices(&volume.id);
         assert!(devices.len() <= 1, "{devices:?}");

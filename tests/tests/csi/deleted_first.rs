@@ -32,7 +32,7 @@ impl Scene {
 /// The pod is removed by force while the node is down. The mounts and the entries in /run are lost, the volume is
 /// deleted, and the kubelet that starts later finds the pod's directory.
 #[test]
-fn a_deferred_volume_deleted_while_the_node_was_down() {
+fn a_deferred_volume_deleted_in_a_downtime_is_unpublished() {
     for (what, files) in [
         ("empty subPath directories", &[][..]),
         ("files", &["sub/stray"]),

@@ -70,110 +70,110 @@ fn kill(delegate: Delegate, row: &Row) {
 }
 
 on_each_delegate! {
-    fn creating_a_sandbox(delegate: Delegate) {
+    fn a_killed_create_of_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX);
     }
 
-    fn creating_a_sandbox_whose_volume_grows(delegate: Delegate) {
+    fn a_killed_create_with_a_pending_resize_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX_THAT_GROWS);
     }
 
-    fn creating_the_first_container_in_a_sandbox(delegate: Delegate) {
+    fn a_killed_first_create_in_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::FIRST);
     }
 
-    fn creating_a_container_where_the_sandbox_has_the_volume(delegate: Delegate) {
+    fn a_killed_later_create_in_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::SECOND);
     }
 
-    fn creating_the_first_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+    fn a_killed_first_create_behind_a_link_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::FIRST_LINKED);
     }
 
-    fn creating_a_container_where_the_sandbox_has_it_behind_a_link(delegate: Delegate) {
+    fn a_killed_later_create_behind_a_link_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::SECOND_LINKED);
     }
 
-    fn creating_a_container_without_a_sandbox(delegate: Delegate) {
+    fn a_killed_create_without_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::PLAIN);
     }
 
-    fn creating_a_container_in_a_user_namespace(delegate: Delegate) {
+    fn a_killed_create_in_a_user_namespace_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::USER_NAMESPACE);
     }
 
-    fn creating_a_container_on_an_older_kernel(delegate: Delegate) {
+    fn a_killed_create_on_an_older_kernel_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::FALLBACK);
     }
 
-    fn creating_a_container_whose_hook_mounts(delegate: Delegate) {
+    fn a_killed_create_whose_hook_mounts_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::HOOKED);
     }
 
-    fn creating_a_container_with_two_volumes(delegate: Delegate) {
+    fn a_killed_create_with_two_volumes_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::TWO);
     }
 
-    fn creating_a_container_whose_subpath_is_created(delegate: Delegate) {
+    fn a_killed_create_that_makes_a_subpath_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::SUBPATH);
     }
 
-    fn recreating_a_container_of_the_same_bundle(delegate: Delegate) {
+    fn a_killed_second_create_of_a_bundle_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::AGAIN);
     }
 
-    fn creating_a_container_of_the_same_bundle_without_its_volume(delegate: Delegate) {
+    fn a_killed_create_that_restores_a_config_can_be_repeated(delegate: Delegate) {
         kill(delegate, &creates::AGAIN_WITHOUT);
     }
 
-    fn restoring_a_container(delegate: Delegate) {
+    fn a_killed_restore_can_be_followed_by_a_create(delegate: Delegate) {
         kill(delegate, &creates::RESTORE);
     }
 
-    fn deleting_a_container_in_a_sandbox(delegate: Delegate) {
+    fn a_killed_delete_in_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &ends::APP);
     }
 
-    fn deleting_a_container_in_a_sandbox_behind_a_link(delegate: Delegate) {
+    fn a_killed_delete_behind_a_link_can_be_repeated(delegate: Delegate) {
         kill(delegate, &ends::APP_LINKED);
     }
 
-    fn deleting_a_container_without_a_sandbox(delegate: Delegate) {
+    fn a_killed_delete_without_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &ends::PLAIN);
     }
 
-    fn deleting_a_sandbox(delegate: Delegate) {
+    fn a_killed_delete_of_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &ends::SANDBOX);
     }
 
-    fn publishing_in_a_sandbox(delegate: Delegate) {
+    fn a_killed_publish_in_a_sandbox_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::PUBLISH);
     }
 }
 
 // The delegate takes no part in these operations. It does in the creates that follow.
 on_each_delegate! {
-    fn staging(delegate: Delegate) {
+    fn a_killed_stage_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::STAGE);
     }
 
-    fn staging_behind_a_link(delegate: Delegate) {
+    fn a_killed_stage_behind_a_link_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::STAGE_LINKED);
     }
 
-    fn unstaging(delegate: Delegate) {
+    fn a_killed_unstage_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::UNSTAGE);
     }
 
-    fn unstaging_behind_a_link(delegate: Delegate) {
+    fn a_killed_unstage_behind_a_link_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::UNSTAGE_LINKED);
     }
 
-    fn requesting_growth(delegate: Delegate) {
+    fn a_killed_resize_can_be_repeated(delegate: Delegate) {
         kill(delegate, &verbs::RESIZE);
     }
 
-    fn collecting_garbage(delegate: Delegate) {
+    fn a_killed_gc_harms_no_volume_and_leaves_nothing(delegate: Delegate) {
         kill(delegate, &verbs::GC);
     }
 }

@@ -84,28 +84,28 @@ fn kill(delegate: Delegate, row: &Row, victim: Victim) {
 }
 
 on_each_delegate! {
-    fn the_delegate_that_creates_a_sandbox(delegate: Delegate) {
+    fn a_sandbox_can_be_recreated_after_a_killed_delegate(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX, Victim::Delegate);
     }
 
-    fn the_delegate_that_creates_a_container(delegate: Delegate) {
+    fn a_container_can_be_recreated_after_a_killed_delegate(delegate: Delegate) {
         kill(delegate, &creates::FIRST, Victim::Delegate);
     }
 
-    fn the_delegate_that_deletes_a_sandbox(delegate: Delegate) {
+    fn a_sandbox_can_be_deleted_after_a_killed_delegate(delegate: Delegate) {
         kill(delegate, &ends::SANDBOX, Victim::Delegate);
     }
 
-    fn children_of_the_delegate(delegate: Delegate) {
+    fn creates_can_be_repeated_after_a_killed_child(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX, Victim::Child);
         kill(delegate, &creates::FIRST, Victim::Child);
     }
 
-    fn everything_that_creates_a_sandbox(delegate: Delegate) {
+    fn a_sandbox_can_be_recreated_after_a_killed_process_group(delegate: Delegate) {
         kill(delegate, &creates::SANDBOX, Victim::Group);
     }
 
-    fn everything_that_creates_a_container(delegate: Delegate) {
+    fn containers_can_be_recreated_after_a_killed_process_group(delegate: Delegate) {
         kill(delegate, &creates::FIRST, Victim::Group);
         kill(delegate, &creates::PLAIN, Victim::Group);
     }

@@ -81,7 +81,7 @@ impl Volume {
 }
 
 #[test]
-fn at_any_moment_under_load() {
+fn a_daemon_killed_under_load_keeps_acknowledged_changes() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "");
     let device = Arc::new(node.ext4());
@@ -245,16 +245,16 @@ fn kill_at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>
 }
 
 #[test]
-fn at_each_step_of_a_stage() {
+fn a_killed_stage_leaves_a_complete_entry_or_none() {
     assert!(kill_at_each_step(None, Some(1)) >= 40);
 }
 
 #[test]
-fn at_each_step_of_a_stage_that_replaces_another() {
+fn a_killed_replacement_leaves_the_old_or_the_new_entry() {
     assert!(kill_at_each_step(Some(1), Some(2)) >= 40);
 }
 
 #[test]
-fn at_each_step_of_an_unstage() {
+fn a_killed_unstage_leaves_a_complete_entry_or_none() {
     assert!(kill_at_each_step(Some(1), None) >= 40);
 }

@@ -13,7 +13,7 @@ use tonic::Code;
 use crate::expect_error;
 
 on_each_delegate! {
-    fn from_stage_to_unstage(delegate: Delegate) {
+    fn a_pod_uses_a_volume_from_stage_to_unstage(delegate: Delegate) {
         let node = Node::trusted(delegate, "");
         let ops = Ops::with(&node, "reconcile_interval = 1");
         let device = node.ext4();

@@ -122,7 +122,7 @@ fn race(ops: &Ops, targets: &Arc<Vec<PathBuf>>, device: &Arc<LoopDevice>, unstag
 }
 
 #[test]
-fn sixty_four_clients_on_eight_volumes() {
+fn sixty_four_clients_see_only_complete_entries() {
     let (node, ops) = Ops::with_node(Delegate::Runc);
     let device = Arc::new(node.ext4());
     let targets = (0..VOLUMES).map(|index| node.target("pod-a", &format!("pv-{index}")));

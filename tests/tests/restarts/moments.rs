@@ -75,11 +75,11 @@ fn is_torture() -> bool {
 }
 
 on_each_delegate! {
-    fn while_a_volume_is_mounted(delegate: Delegate) {
+    fn mounting_continues_after_the_agent_was_killed(delegate: Delegate) {
         check_each(delegate, &[HeldCall::NodeStageVolume, HeldCall::NodePublishVolume]);
     }
 
-    fn while_a_pod_starts(delegate: Delegate) {
+    fn a_pod_start_continues_after_the_agent_was_killed(delegate: Delegate) {
         check_each(delegate, &[
             HeldCall::Runtime("RunPodSandbox"),
             HeldCall::Runtime("CreateContainer"),
@@ -87,20 +87,20 @@ on_each_delegate! {
         ]);
     }
 
-    fn while_a_pod_is_stopped(delegate: Delegate) {
+    fn a_pod_stop_continues_after_the_agent_was_killed(delegate: Delegate) {
         check_each(delegate, &[HeldCall::Runtime("StopContainer"), HeldCall::Runtime("StopPodSandbox")]);
     }
 
-    fn while_a_volume_is_unmounted(delegate: Delegate) {
+    fn unmounting_continues_after_the_agent_was_killed(delegate: Delegate) {
         check_each(delegate, &[HeldCall::NodeUnpublishVolume, HeldCall::NodeUnstageVolume]);
     }
 
-    fn while_a_pod_is_removed(delegate: Delegate) {
+    fn a_pod_removal_continues_after_the_agent_was_killed(delegate: Delegate) {
         check_each(delegate, &[HeldCall::Runtime("RemoveContainer"), HeldCall::Runtime("RemovePodSandbox")]);
     }
 
     /// These volumes are published to the runtime after the sandbox has been created.
-    fn with_volumes_that_are_published_to_the_runtime(delegate: Delegate) {
+    fn assisted_mounts_continue_after_the_agent_was_killed(delegate: Delegate) {
         let scene = Scene::with(delegate, "sandbox = \"always\"", &[]);
         let socket = scene.ops.crust_socket().to_owned();
         scene.apply("classes", &[

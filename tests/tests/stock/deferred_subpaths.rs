@@ -55,11 +55,11 @@ fn assert_shows_the_volume(pod: &Pod, path: &str) {
 }
 
 on_each_delegate! {
-    fn in_a_plain_directory(delegate: Delegate) {
+    fn a_subpath_in_a_plain_directory_shows_the_volume(delegate: Delegate) {
         assert_shows_the_volume(&Pod::new(delegate), "db/main");
     }
 
-    fn behind_a_link(delegate: Delegate) {
+    fn a_subpath_behind_a_link_shows_the_volume(delegate: Delegate) {
         let pod = Pod::on(delegate, |node| {
             let _ = node.dir().subdir("srv/data");
             symlink("srv/data", node.handler().kubelet_dir()).unwrap();
@@ -71,7 +71,7 @@ on_each_delegate! {
         assert_eq!(pod.app(&resolved).sh("cat /data/mark"), "volume");
     }
 
-    fn in_a_kubelet_directory_that_is_a_mount(delegate: Delegate) {
+    fn a_subpath_in_a_mounted_kubelet_directory_shows_the_volume(delegate: Delegate) {
         let pod = Pod::on(delegate, |node| {
             let _ = node.dir().subdir("kubelet");
             mount_at(Path::new("none"), &node.handler().kubelet_dir(), "tmpfs", "size=1m");
@@ -79,7 +79,7 @@ on_each_delegate! {
         assert_shows_the_volume(&pod, "db");
     }
 
-    fn in_a_kubelet_directory_that_is_a_bind(delegate: Delegate) {
+    fn a_subpath_in_a_bound_kubelet_directory_shows_the_volume(delegate: Delegate) {
         let pod = Pod::on(delegate, |node| {
             let _ = node.dir().subdir("kubelet");
             mounts::bind(&node.dir().subdir("elsewhere/k"), &node.handler().kubelet_dir());
@@ -88,7 +88,7 @@ on_each_delegate! {
     }
 
     /// Each subvolume has its own `st_dev`.
-    fn in_a_subvolume_of_btrfs(delegate: Delegate) {
+    fn a_subpath_in_a_btrfs_subvolume_shows_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let disk = LoopDevice::new(node.dir(), 128);
         let _ = Run::of(std::process::Command::new("mkfs.btrfs").arg("-q").arg(disk.path())).success();
@@ -110,7 +110,7 @@ on_each_delegate! {
     }
 
     /// Some drivers mount something of the host at the target path, Kata's for example.
-    fn where_the_target_path_is_a_mount_of_its_own(delegate: Delegate) {
+    fn a_subpath_on_a_mounted_target_path_shows_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let target = node.target(POD, "pv-1");
         mounts::bind(&node.dir().subdir("staging/pv-1"), &target);
@@ -120,7 +120,7 @@ on_each_delegate! {
         assert_shows_the_volume(&pod, "db");
     }
 
-    fn with_spaces_and_newlines_in_names(delegate: Delegate) {
+    fn a_subpath_with_spaces_and_newlines_shows_the_volume(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         let target = node.stage(POD, "pv 1\n\\040", &device, &[]);
         let sandbox = node.sandbox(POD);

@@ -25,7 +25,7 @@ fn empty_dir(node: &Node, name: &str) -> PathBuf {
 }
 
 on_each_delegate! {
-    fn an_ordinary_volumes_subpath_beside_a_staged_volume(delegate: Delegate) {
+    fn an_ordinary_subpath_beside_a_volume_is_passed_through(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let cache = empty_dir(&pod.volume, "cache");
         let source = subpath("cache", &cache, "db", 0).bind(&pod.volume.handler().kubelet_dir());
@@ -34,7 +34,7 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(cache.join("db/file")).unwrap(), "host\n");
     }
 
-    fn an_ordinary_subpath_in_a_pod_without_staged_volumes(delegate: Delegate) {
+    fn an_ordinary_subpath_without_a_volume_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let sandbox = node.sandbox(POD);
         let config = empty_dir(&node, "config");
@@ -43,7 +43,7 @@ on_each_delegate! {
         assert_eq!(assert_passed_through(&node, &sandbox, &source).sh("cat /data"), "host");
     }
 
-    fn a_mounted_csi_volumes_subpath(delegate: Delegate) {
+    fn a_mounted_csi_volumes_subpath_is_passed_through(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let ordinary = pod.volume.node.target(POD, "pv-2");
         mounts::tmpfs(&ordinary);
@@ -54,7 +54,7 @@ on_each_delegate! {
     }
 
     /// An emptyDir may have the name of the pod's persistent volume, whose metadata was lost.
-    fn another_volume_of_the_same_name_as_a_bare_directory(delegate: Delegate) {
+    fn a_volume_named_like_a_bare_directory_is_passed_through(delegate: Delegate) {
         let node = Node::new(delegate);
         let _ = node.target(POD, "pv-1");
         let sandbox = node.sandbox(POD);

@@ -23,7 +23,7 @@ fn assert_create_refused(pod: &Pod, source: &Path) -> Refusal {
 }
 
 on_each_delegate! {
-    fn a_bind_whose_source_was_removed(delegate: Delegate) {
+    fn a_bind_whose_source_was_removed_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir(pod.volume.target.join("db")).unwrap();
@@ -40,7 +40,7 @@ on_each_delegate! {
         assert_eq!(fs::read_dir(pod.volume.target.join("db")).unwrap().count(), 0);
     }
 
-    fn a_path_where_nothing_is_mounted(delegate: Delegate) {
+    fn a_path_where_nothing_is_mounted_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         umount2(&source, MntFlags::empty()).unwrap();
@@ -50,7 +50,7 @@ on_each_delegate! {
         let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist, or is on"]).message();
     }
 
-    fn a_bind_of_something_else(delegate: Delegate) {
+    fn a_bind_of_another_directory_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let elsewhere = pod.volume.dir().subdir("elsewhere");
         let source = subpath("pv-1", &elsewhere, "db", 0).bind(&pod.volume.handler().kubelet_dir());
@@ -58,7 +58,7 @@ on_each_delegate! {
         assert!(!elsewhere.join("db/file").exists());
     }
 
-    fn a_bind_under_another_volumes_name(delegate: Delegate) {
+    fn a_bind_under_another_volumes_name_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let other = subpath("pv-2", &pod.volume.target, "db", 0).bind(&pod.volume.handler().kubelet_dir());
         let staged_alone = assert_create_refused(&pod, &other).naming_volume("pv-1");
@@ -69,7 +69,7 @@ on_each_delegate! {
         let _ = pod.volume.node.unstage(&second).success();
     }
 
-    fn another_pods_volume(delegate: Delegate) {
+    fn another_pods_volume_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let device = pod.volume.ext4();
         let other_target = pod.volume.node.stage("pod-b", "pv-2", &device, &[]);
@@ -78,14 +78,14 @@ on_each_delegate! {
         assert_eq!(unexpected_mounts(&device, Some(pod.sandbox.pid())), <[String; 0]>::default());
     }
 
-    fn a_target_path_that_is_gone(delegate: Delegate) {
+    fn a_bind_with_a_removed_target_path_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         fs::remove_dir_all(pod.volume.target.parent().unwrap()).unwrap();
         let _ = assert_create_refused(&pod, &source).naming_volume("pv-1").containing(&["doesn't exist"]).message();
     }
 
-    fn a_bind_into_a_bare_directory_whose_metadata_was_lost(delegate: Delegate) {
+    fn a_bind_of_a_volume_with_lost_metadata_is_refused(delegate: Delegate) {
         let pod = Pod::new(delegate);
         let source = pod.bind("db", 0);
         let running = pod.app(&source);

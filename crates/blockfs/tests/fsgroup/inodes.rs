@@ -198,8 +198,8 @@ fn rounds() -> usize {
 }
 
 #[test]
-fn an_ext4_with_default_options() {
-    in_mount_namespace("inodes::an_ext4_with_default_options", || {
+fn tables_of_a_default_ext4_agree() {
+    in_mount_namespace("inodes::tables_of_a_default_ext4_agree", || {
         assert_tables_agree("ext4", &[]);
         assert_tables_agree(
             "ext4",
@@ -209,30 +209,33 @@ fn an_ext4_with_default_options() {
 }
 
 #[test]
-fn an_ext4_with_many_groups() {
-    in_mount_namespace("inodes::an_ext4_with_many_groups", || {
+fn tables_of_an_ext4_with_many_groups_agree() {
+    in_mount_namespace("inodes::tables_of_an_ext4_with_many_groups_agree", || {
         assert_tables_agree("ext4", &["-b", "1024", "-g", "512"]);
     });
 }
 
 #[test]
-fn an_ext4_with_old_features() {
-    in_mount_namespace("inodes::an_ext4_with_old_features", || {
+fn tables_of_an_ext4_with_old_features_agree() {
+    in_mount_namespace("inodes::tables_of_an_ext4_with_old_features_agree", || {
         let features = "^64bit,^metadata_csum,^uninit_bg,^flex_bg";
         assert_tables_agree("ext4", &["-b", "1024", "-I", "128", "-O", features]);
     });
 }
 
 #[test]
-fn an_ext4_with_an_orphan_file() {
-    in_mount_namespace("inodes::an_ext4_with_an_orphan_file", || {
-        assert_tables_agree("ext4", &["-O", "orphan_file"]);
-    });
+fn tables_of_an_ext4_with_an_orphan_file_agree() {
+    in_mount_namespace(
+        "inodes::tables_of_an_ext4_with_an_orphan_file_agree",
+        || {
+            assert_tables_agree("ext4", &["-O", "orphan_file"]);
+        },
+    );
 }
 
 #[test]
-fn an_ext4_with_other_inode_layouts() {
-    in_mount_namespace("inodes::an_ext4_with_other_inode_layouts", || {
+fn tables_of_other_ext4_inode_layouts_agree() {
+    in_mount_namespace("inodes::tables_of_other_ext4_inode_layouts_agree", || {
         assert_tables_agree(
             "ext4",
             &["-I", "1024", "-O", "inline_data,large_dir,ea_inode"],
@@ -243,8 +246,8 @@ fn an_ext4_with_other_inode_layouts() {
 }
 
 #[test]
-fn xfs() {
-    in_mount_namespace("inodes::xfs", || {
+fn tables_of_an_xfs_agree() {
+    in_mount_namespace("inodes::tables_of_an_xfs_agree", || {
         if kernel() < XFS_TABLES_SINCE {
             assert_walked(&Volume::new("xfs", &[]), "xfs");
             return;

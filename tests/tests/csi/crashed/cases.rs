@@ -24,7 +24,7 @@ fn delete(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
 }
 
 #[test]
-fn creating() {
+fn a_killed_create_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         has_data: false,
         ..CrashCase::of(delete, |client, _| {
@@ -34,7 +34,7 @@ fn creating() {
 }
 
 #[test]
-fn deleting() {
+fn a_killed_delete_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(
         |_, _, _| {},
         |client, volume_under_test| call(client, volume_under_test.volume.delete()),
@@ -43,7 +43,7 @@ fn deleting() {
 
 /// Deleting a volume also removes its unused staging.
 #[test]
-fn deleting_what_is_staged() {
+fn a_killed_delete_of_a_staged_volume_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
         call(client, volume_under_test.volume.delete())
     }));
@@ -61,27 +61,27 @@ fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
 }
 
 #[test]
-fn staging_an_ext4_for_the_first_time() {
+fn a_killed_first_stage_of_an_ext4_can_be_repeated() {
     staging_for_the_first_time(ext4);
 }
 
 #[test]
-fn staging_an_xfs_for_the_first_time() {
+fn a_killed_first_stage_of_an_xfs_can_be_repeated() {
     staging_for_the_first_time(|| filesystem("xfs"));
 }
 
 #[test]
-fn staging_a_btrfs_for_the_first_time() {
+fn a_killed_first_stage_of_a_btrfs_can_be_repeated() {
     staging_for_the_first_time(|| filesystem("btrfs"));
 }
 
 #[test]
-fn staging_a_block_volume() {
+fn a_killed_stage_of_a_block_volume_can_be_repeated() {
     staging_for_the_first_time(block);
 }
 
 #[test]
-fn staging_what_holds_data() {
+fn a_killed_stage_of_a_volume_with_data_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(
         |_, _, _| {},
         |client, volume_under_test| call(client, volume_under_test.volume.stage()),
@@ -98,7 +98,7 @@ pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
 }
 
 #[test]
-fn publishing() {
+fn a_killed_publish_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
         call(
             client,
@@ -108,7 +108,7 @@ fn publishing() {
 }
 
 #[test]
-fn publishing_a_block_volume() {
+fn a_killed_publish_of_a_block_volume_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: block,
         has_data: false,
@@ -122,7 +122,7 @@ fn publishing_a_block_volume() {
 }
 
 #[test]
-fn unpublishing() {
+fn a_killed_unpublish_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
         call(
             client,
@@ -134,7 +134,7 @@ fn unpublishing() {
 }
 
 #[test]
-fn unpublishing_a_block_volume() {
+fn a_killed_unpublish_of_a_block_volume_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: block,
         has_data: false,
@@ -151,14 +151,14 @@ fn unpublishing_a_block_volume() {
 }
 
 #[test]
-fn unstaging() {
+fn a_killed_unstage_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
         call(client, volume_under_test.volume.unstage())
     }));
 }
 
 #[test]
-fn growing() {
+fn a_killed_controller_expansion_can_be_repeated() {
     kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
         call(
             client,
@@ -170,7 +170,7 @@ fn growing() {
 }
 
 #[test]
-fn growing_on_the_node() {
+fn a_killed_node_expansion_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
         capability: || filesystem("xfs"),

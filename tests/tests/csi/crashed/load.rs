@@ -72,7 +72,7 @@ impl Orchestrator<'_> {
 }
 
 #[test]
-fn at_any_moment_under_load() {
+fn a_driver_killed_under_load_loses_no_data() {
     let scene = Scene::new();
     let (done, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
     let orchestrator = |index: usize| {

@@ -58,7 +58,7 @@ fn unpublish(scene: &Scene, volume_under_test: &VolumeUnderTest) {
 }
 
 #[test]
-fn publishing_for_the_runtime() {
+fn a_killed_deferred_publish_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: ext4,
         before: stage,
@@ -77,7 +77,7 @@ fn publishing_for_the_runtime() {
 }
 
 #[test]
-fn unpublishing_for_the_runtime() {
+fn a_killed_deferred_unpublish_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: ext4,
         before: |scene, volume, target| {
@@ -114,7 +114,7 @@ fn files(directory: &Path) -> Vec<(PathBuf, String)> {
 
 /// A pod with a handler without runcrust has written to the host's disk.
 #[test]
-fn unpublishing_where_files_are() {
+fn a_killed_deferred_unpublish_keeps_stray_files() {
     kill_at_each_step(&CrashCase {
         capability: ext4,
         before: |scene, volume, target| {
@@ -153,7 +153,7 @@ fn unpublishing_where_files_are() {
 }
 
 #[test]
-fn growing_under_the_runtime() {
+fn a_killed_deferred_expansion_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         // An xfs, because an ext4 only grows with CAP_SYS_RESOURCE.
         capability: || filesystem("xfs"),
@@ -188,7 +188,7 @@ fn draft_publish(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest 
 }
 
 #[test]
-fn publishing_by_the_earlier_draft() {
+fn a_killed_draft_publish_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: ext4,
         before: stage,
@@ -217,7 +217,7 @@ fn publishing_by_the_earlier_draft() {
 }
 
 #[test]
-fn unpublishing_by_the_earlier_draft() {
+fn a_killed_draft_unpublish_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: ext4,
         before: |scene, volume, target| {
