@@ -168,6 +168,6 @@ pub(crate) enum NodeError {
     #[error(transparent)]
     Entry(#[from] EntryError),
     /// A thread of this process panicked.
-    #[error("crust_ops: {0}")]
+    #[error("a thread of crust_ops failed: {0}")]
     Thread(#[from] tokio::task::JoinError),
 }

@@ -162,7 +162,7 @@ async fn reconcile(
 fn log_report(reconciled: Result<ReconcileReport, CallError>) {
     let report = match reconciled {
         Ok(report) => report,
-        Err(error) => return tracing::warn!("reconciliation: {error}"),
+        Err(error) => return tracing::warn!("reconciliation failed: {error}"),
     };
     let (removed, left) = (
         report.removed.len(),
@@ -191,7 +191,7 @@ fn reload(
         Ok((config, loaded)) => {
             for (key, changed) in configured.settings.restart_changes(&loaded) {
                 if changed {
-                    tracing::warn!("{key} only changes with a restart");
+                    tracing::warn!("{key} only changes with a restart; hint: restart crust_ops");
                 }
             }
             nodes.send_replace(configured.node.with_config(config));

@@ -137,7 +137,10 @@ async fn serve_connection(
     let service = service_fn(|request: Request<Incoming>| async move {
         let mut response = Response::new(Full::new(Bytes::new()));
         if let Err(status) = hosts.check(request.uri(), request.headers()) {
-            tracing::debug!("{name}: {status}: Host: {:?}", request.headers().get(HOST));
+            tracing::debug!(
+                "{name}: refused a request with {status}: Host: {:?}",
+                request.headers().get(HOST)
+            );
             *response.status_mut() = status;
         } else if let Some(page) = pages.page(request.uri().path()).await {
             *response.body_mut() = Full::new(page.body.into());
@@ -152,7 +155,7 @@ async fn serve_connection(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service);
     if let Err(error) = served.await {
-        tracing::debug!("{name}: {error}");
+        tracing::debug!("{name}: a connection failed: {error}");
     }
 }
 

@@ -68,7 +68,7 @@ pub fn notify_stopping() {
 /// Does nothing if the process wasn't started by systemd.
 fn notify_systemd(state: NotifyState<'_>) {
     if let Err(error) = sd_notify::notify(&[state]) {
-        tracing::debug!("sd_notify: {error}");
+        tracing::debug!("cannot notify systemd: sd_notify: {error}");
     }
 }
 

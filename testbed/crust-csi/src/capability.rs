@@ -91,7 +91,7 @@ impl Parameters {
 }
 
 fn unknown_key(key: &str) -> String {
-    format!("unknown key {key:?}; hint: the known keys are {DEFER_KEY} and {CHANGE_POLICY_KEY}")
+    format!("unknown key {key:?}; hint: use {DEFER_KEY} or {CHANGE_POLICY_KEY}")
 }
 
 /// A volume capability of CSI: the access mode and the access type.
@@ -254,7 +254,9 @@ fn access_mode(
         if features.has(Feature::SingleNodeMultiWriter) {
             Ok(mode)
         } else {
-            refused("unknown; hint: the driver lacks the capability SINGLE_NODE_MULTI_WRITER")
+            refused(
+                "the driver lacks the capability SINGLE_NODE_MULTI_WRITER; hint: use SINGLE_NODE_WRITER",
+            )
         }
     };
     match Mode::try_from(mode) {

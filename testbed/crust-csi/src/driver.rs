@@ -272,7 +272,7 @@ pub(crate) fn parse_volume_path(id: &str, text: &str) -> Result<TargetPath, Refu
     let not_at_path = |_| Refusal::NotAtPath {
         volume: id.to_owned(),
         path: text.into(),
-        hint: "volume_path is the target path of NodePublishVolume, or the staging path",
+        hint: "set volume_path to the target path of NodePublishVolume, or to the staging path",
     };
     TargetPath::new(text).map_err(not_at_path)
 }

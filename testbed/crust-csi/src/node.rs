@@ -78,6 +78,6 @@ fn not_at_path(id: &str, path: &TargetPath) -> Refusal {
     Refusal::NotAtPath {
         volume: id.to_owned(),
         path: path.as_path().to_owned(),
-        hint: "volume_path is the target path of NodePublishVolume, or the staging path",
+        hint: "set volume_path to the target path of NodePublishVolume, or to the staging path",
     }
 }

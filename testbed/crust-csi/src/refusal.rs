@@ -73,7 +73,7 @@ pub(crate) enum Refusal {
     #[error("starting_token: {0:?} is not a token of ListVolumes; hint: list from the start")]
     InvalidToken(String),
     #[error(
-        "{0} is left out (--without); hint: NodeGetCapabilities lists the driver's capabilities"
+        "{0} is left out (--without); hint: call only what NodeGetCapabilities and ControllerGetCapabilities list"
     )]
     CapabilityLeftOut(&'static str),
     /// A call to `crust_ops` failed.

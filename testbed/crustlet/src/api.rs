@@ -100,7 +100,11 @@ fn invalid(message: &str) -> Status {
 }
 
 fn agent_stopped<E>(_: E) -> Status {
-    error_status(Code::Unavailable, "ENDING", "crustlet is shutting down")
+    error_status(
+        Code::Unavailable,
+        "ENDING",
+        "crustlet is shutting down; hint: retry once it has been restarted",
+    )
 }
 
 impl From<WriteError> for Status {

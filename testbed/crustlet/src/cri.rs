@@ -40,9 +40,7 @@ const fn hint(code: Code) -> &'static str {
         Code::Unavailable => {
             "; hint: check that the container runtime is running and listens on this socket (--container-runtime-endpoint)"
         }
-        Code::Unimplemented => {
-            "; hint: crustlet needs a container runtime that serves CRI runtime.v1"
-        }
+        Code::Unimplemented => "; hint: use a container runtime that serves CRI runtime.v1",
         _ => "",
     }
 }

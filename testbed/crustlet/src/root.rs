@@ -51,7 +51,7 @@ pub(crate) enum RootError {
     InUse(PathBuf),
     /// A user other than root could replace the directory or one above it.
     #[error(
-        "--root-dir: {} {reason}; hint: only root may own or write to the root directory and the directories above it \
+        "--root-dir: {} {reason}; hint: let only root own and write to the root directory and the directories above it \
          (chown root:root, chmod go-w)",
         path.display()
     )]
@@ -259,7 +259,7 @@ mod tests {
         fs::set_permissions(&root, fs::Permissions::from_mode(0o777)).unwrap();
         let error = Root::acquire(&root).unwrap_err().to_string();
         assert!(error.starts_with("--root-dir: "), "{error}");
-        assert!(error.contains("only root may"), "{error}");
+        assert!(error.contains("let only root own and write to"), "{error}");
     }
 
     #[test]

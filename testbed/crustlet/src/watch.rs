@@ -151,7 +151,7 @@ impl DirWatch {
 fn hint(errno: Errno) -> &'static str {
     match errno {
         Errno::NOSPC => "; hint: raise fs.inotify.max_user_watches with sysctl",
-        Errno::NOTDIR => "; hint: the path must be a directory",
+        Errno::NOTDIR => "; hint: use the path of a directory",
         _ => "",
     }
 }
@@ -248,7 +248,7 @@ mod tests {
         fs::write(dir.path("file"), "").unwrap();
         for (name, cause) in [
             ("none", "No such file or directory"),
-            ("file", "; hint: the path must be a directory"),
+            ("file", "; hint: use the path of a directory"),
         ] {
             let error = DirWatch::new(&[dir.path(name)]).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(cause), "{error}");

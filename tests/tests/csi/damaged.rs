@@ -235,7 +235,7 @@ fn a_file_system_made_by_hand_is_named_in_the_error() {
     let mut volume = scene.volume("pv", filesystem("xfs"));
     runcrust_tests::volume::mkfs("ext4", &scene.image(&volume.id), &[]);
     let message = crate::expect_error(scene.call(volume.stage()), tonic::Code::FailedPrecondition);
-    assert!(message.contains("ask for ext4"), "{message}");
+    assert!(message.contains("request ext4"), "{message}");
     volume.capability = filesystem("ext4");
     scene.call_ok(volume.stage());
     scene.remove_volume(&volume, &[]);

@@ -85,7 +85,7 @@ fn assert_grows_under_a_writer(delegate: Delegate, fstype: &str) {
     };
     let error = expect_error(csi.call(expand.clone()), Code::OutOfRange);
     assert!(
-        error.contains("ControllerExpandVolume comes first"),
+        error.contains("call ControllerExpandVolume first"),
         "{error}"
     );
     let grown = csi.call(volume.grow(after)).unwrap();

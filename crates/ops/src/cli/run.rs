@@ -68,7 +68,7 @@ pub(super) async fn run(
         let _ = sender.send(outcome);
         if !is_gone {
             tracing::warn!(
-                "a runtime-cli, or a process that it left behind, can't be killed: look for processes in state D"
+                "a runtime-cli, or a process that it left behind, can't be killed; hint: look for processes in state D"
             );
             let _ = running.attendant.wait().await;
         }

@@ -66,7 +66,10 @@ impl Clients {
         let peer = match Peer::from_stream(&stream) {
             Ok(peer) => peer,
             Err(error) => {
-                tracing::warn!("{}: SO_PEERCRED: {error}", self.connections.name());
+                tracing::warn!(
+                    "{}: closed a connection whose client is unknown: SO_PEERCRED: {error}",
+                    self.connections.name()
+                );
                 return;
             }
         };

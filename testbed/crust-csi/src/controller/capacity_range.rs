@@ -63,7 +63,7 @@ impl SizeRange {
         }
         if self.max != 0 && self.max < now {
             return Err(Refusal::Range(format!(
-                "limit_bytes {} is less than the volume's size of {now} bytes; hint: volumes never shrink",
+                "limit_bytes {} is less than the volume's size of {now} bytes; hint: raise it, because volumes never shrink",
                 self.max
             )));
         }
@@ -87,7 +87,7 @@ impl SizeRange {
         }
         Err(Refusal::Range(format!(
             "sizes are whole MiB and large enough for the file system, and there is none from {} to {} bytes; \
-             hint: the next size is {size} bytes",
+             hint: request {size} bytes",
             self.min, self.max
         )))
     }

@@ -114,7 +114,7 @@ impl Driver {
             None => Ok(()),
             Some((target, _)) => {
                 let what =
-                    format!("it is published at {target}; hint: NodeUnpublishVolume comes first");
+                    format!("it is published at {target}; hint: call NodeUnpublishVolume first");
                 Err(Refusal::state(id, what))
             }
         }

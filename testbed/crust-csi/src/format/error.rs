@@ -24,13 +24,13 @@ pub(crate) enum FormatError {
     #[error("image {image:?}: lstat: {source}")]
     Image { image: PathBuf, source: io::Error },
     #[error(
-        "device {device:?}: image {image:?} is not attached to it; hint: it may have been detached meanwhile, stage the volume again"
+        "device {device:?}: image {image:?} is not attached to it; hint: stage the volume again, because the image may have been detached meanwhile"
     )]
     DeviceMismatch { device: PathBuf, image: PathBuf },
     /// The image was truncated or extended. Sizes are in bytes.
     #[error(
         "device {device:?}: has {device_size} bytes, but its image {image:?} has {image_size}; \
-         hint: a truncated image has lost data, restore it from a backup"
+         hint: restore the image from a backup, because a truncated image has lost data"
     )]
     SizeMismatch {
         device: PathBuf,
@@ -70,7 +70,7 @@ pub(crate) enum FormatError {
     },
     /// The device has another file system or signature.
     #[error(
-        "device {device:?}: holds {found}, but {requested} was requested; hint: ask for {found}, or use another volume"
+        "device {device:?}: holds {found}, but {requested} was requested; hint: request {found}, or use another volume"
     )]
     OtherContents {
         device: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) enum FormatError {
     },
     #[error(
         "device {device:?}: holds a partition table ({table}), but {requested} was requested; \
-         hint: if it was used as a block volume, it can only be used as such"
+         hint: request a block volume if it was used as such, or use another volume"
     )]
     PartitionTable {
         device: PathBuf,
@@ -92,7 +92,7 @@ pub(crate) enum FormatError {
     },
     #[error(
         "device {device:?}: holds the signatures of more than one file system; \
-         hint: `wipefs {}` lists them", device.display()
+         hint: list them with `wipefs {}`", device.display()
     )]
     Several { device: PathBuf },
     /// The volume has no file system, and none can be made.
@@ -112,7 +112,7 @@ pub(crate) enum FormatError {
         least: u64,
     },
     /// The device is mounted, or open exclusively.
-    #[error("device {device:?}: is in use, so it isn't formatted; hint: `lsblk {}` may show what uses it", device.display())]
+    #[error("device {device:?}: is in use, so it isn't formatted; hint: find the user with `lsblk {}`", device.display())]
     InUse { device: PathBuf },
     #[error(
         "device {device:?}: fsck found errors that it can't correct without confirmation: {output}; hint: run fsck by hand"

@@ -48,7 +48,7 @@ pub(crate) enum RunError {
     TimedOut { program: PathBuf, timeout: Duration },
     /// An earlier program holds the lock of the image.
     #[error(
-        "image {image:?}: a program that was started earlier still runs; hint: `lslocks` shows it"
+        "image {image:?}: a program that was started earlier still runs; hint: find it with `lslocks`"
     )]
     Locked { image: PathBuf },
     /// The image can't be locked.
@@ -273,7 +273,7 @@ impl Drop for RunningProgram {
             return;
         }
         tracing::warn!(
-            "process {} was killed but does not end; hint: it may be in state D, waiting for a disk",
+            "process {} was killed but does not end; hint: check whether it is in state D, waiting for a disk",
             self.pid
         );
         // The process holds the lock of the image. A thread waits for its end.

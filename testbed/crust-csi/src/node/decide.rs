@@ -47,23 +47,23 @@ pub(super) fn decide<'p>(
         }
         if publication.usage.mount.is_none() != requested.usage.mount.is_none() {
             let message = format!(
-                "it is published at {path} {}; hint: it can't be used as a file system and as a block device at once, \
-                 because each would destroy the other's data",
+                "it is published at {path} {}; hint: use it only as a file system or only as a block device, because each \
+                 would destroy the other's data",
                 access_type(publication)
             );
             return Err(Refusal::state(volume, message));
         }
         if publication.usage.is_read_only() != requested.usage.is_read_only() {
             let message = format!(
-                "it is published at {path} with {}; hint: this access mode makes the file system read-only for all pods on \
-                 the node; use `readonly` for a single pod",
+                "it is published at {path} with {}; hint: use the same access mode, because it makes the file system \
+                 read-only for all pods on the node; use `readonly` for a single pod",
                 publication.usage.mode
             );
             return Err(Refusal::state(volume, message));
         }
         if publication.by != requested.by {
             let message = format!(
-                "it is published at {path}, where {} mounts it, and not {}; hint: all pods on a node must get a volume in the same way",
+                "it is published at {path}, where {} mounts it, and not {}; hint: let the same program mount the volume for all pods on the node",
                 describe_mounter(publication.by),
                 describe_mounter(requested.by),
             );

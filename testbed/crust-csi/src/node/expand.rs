@@ -125,13 +125,13 @@ struct VolumePublication<'a> {
 /// Returns the error for a volume that kubelet's runtime has mounted and can't grow (KEP-2857's earlier draft, story
 /// 6).
 fn expansion_unsupported(id: &str) -> Refusal {
-    let message = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: it is \
-                   expanded when its pod is restarted, with a runtime that supports it or without deferral";
+    let message = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: \
+                   restart its pod with a runtime that supports expansion, or without deferral";
     Refusal::state(id, message)
 }
 
 fn read_only(id: &str) -> Refusal {
-    let message = "it is read-only; hint: it is expanded when it is published for writing";
+    let message = "it is read-only; hint: publish it for writing, which expands it";
     Refusal::state(id, message)
 }
 
@@ -167,7 +167,7 @@ fn check_range(record: &Record, range: CapacityRange) -> Result<(), Refusal> {
     }
     if min > now {
         return Err(Refusal::Range(format!(
-            "the volume has {now} bytes, less than {min}; hint: ControllerExpandVolume comes first"
+            "the volume has {now} bytes, less than {min}; hint: call ControllerExpandVolume first"
         )));
     }
     if max != 0 && max < now {

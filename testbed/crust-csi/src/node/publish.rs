@@ -33,7 +33,7 @@ impl Driver {
         let requested = self.requested_publication(request)?;
         let mut record = self.record(id)?;
         if request.staging_target_path.is_empty() {
-            let message = "staging_target_path is required; hint: NodeStageVolume comes first";
+            let message = "staging_target_path is required; hint: call NodeStageVolume first";
             return Err(Refusal::state(id, message));
         }
         let staging = path_key(&parse_path(
@@ -42,7 +42,7 @@ impl Driver {
         )?);
         let Some(staged) = record.staged.get(&staging) else {
             let message =
-                format!("it is not staged at {staging}; hint: NodeStageVolume comes first");
+                format!("it is not staged at {staging}; hint: call NodeStageVolume first");
             return Err(Refusal::state(id, message));
         };
         if !staged.has_same_staging(&requested.usage) {
@@ -186,7 +186,7 @@ impl Driver {
         };
         if is_anothers {
             let message = format!(
-                "{}: another volume is staged there for a container runtime; hint: `runcrust crust list` shows which",
+                "{}: another volume is staged there for a container runtime; hint: find it with `runcrust crust list`",
                 path.display()
             );
             return Err(Refusal::state(id, message));
@@ -201,8 +201,8 @@ impl Driver {
             return Ok(());
         }
         let message = format!(
-            "{}: something is there, which would be removed when the volume is unpublished; hint: a target path must \
-             not exist, or be an empty {}",
+            "{}: the path exists, and its contents would be removed when the volume is unpublished; hint: use a path that \
+             doesn't exist, or an empty {}",
             path.display(),
             if is_block { "file" } else { "directory" }
         );
@@ -228,7 +228,7 @@ impl Driver {
                 ("for writing", "read-only")
             };
             let message = format!(
-                "it is requested {here}, and published at {path} {there}; hint: a block device is read-only for all pods on a node or for none"
+                "it is requested {here}, and published at {path} {there}; hint: request it in the same way for all pods on a node, because a block device is read-only for all or for none"
             );
             return Err(Refusal::state(id, message));
         }

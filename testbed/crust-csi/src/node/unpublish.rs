@@ -132,8 +132,8 @@ impl Driver {
         self.check_not_other_volumes(id, target)?;
         if self.is_other_volume_staged(id, &devices, target)? {
             let message = format!(
-                "{}: another driver's device is staged there for a container runtime; hint: `runcrust crust list` \
-                 shows which",
+                "{}: another driver's device is staged there for a container runtime; hint: find it with \
+                 `runcrust crust list`",
                 target.as_path().display()
             );
             return Err(Refusal::state(id, message));

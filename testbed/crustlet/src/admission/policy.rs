@@ -100,7 +100,7 @@ pub(crate) enum PolicyError {
     Contents { path: PathBuf, source: Box<Self> },
     /// The file isn't YAML, or a field is unknown, missing or of another type.
     #[error(
-        "{0}; hint: a policy has apiVersion, kind and rules; a rule has storageClassName or driver, runtimeClassName, and postMount with fsGroup, fsGroupChangePolicy, subPath and seLinuxRelabel"
+        "{0}; hint: write apiVersion, kind and rules in a policy; in a rule, write storageClassName or driver, runtimeClassName, and postMount with fsGroup, fsGroupChangePolicy, subPath and seLinuxRelabel"
     )]
     Yaml(String),
     /// The file is of another kind or version.
@@ -256,7 +256,7 @@ mod tests {
             (policy(&format!("{rule}  postMounts: {{}}")), "line 6"),
             (
                 policy(&format!("{rule}  postMounts: {{}}")),
-                "hint: a policy has",
+                "hint: write apiVersion, kind and rules",
             ),
             (
                 policy(&format!("{rule}  postMount: {{fsgroup: true}}")),

@@ -244,7 +244,7 @@ impl<'o> BoundVolume<'o> {
         let volume = self.volume_name;
         let reason = match (class, found) {
             (None, _) => format!(
-                "persistentvolume {volume} has no storage class; hint: only volumes of a storage class with allowVolumeExpansion: true can be expanded"
+                "persistentvolume {volume} has no storage class; hint: use a volume of a storage class with allowVolumeExpansion: true"
             ),
             (Some(class), None) => {
                 format!("storageclass {class} not found; hint: add its manifest")

@@ -46,7 +46,7 @@ impl Admit {
             Ok(AdmitOutput { text, decisions }) => {
                 let _ = io::stderr().write_all(decisions.as_bytes());
                 if let Err(error) = io::stdout().write_all(text.as_bytes()) {
-                    return fail(&anyhow::Error::new(error).context("write to stdout"));
+                    return fail(&anyhow::Error::new(error).context("write to standard output"));
                 }
                 ExitCode::SUCCESS
             }

@@ -23,7 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DeleteError {
     /// The arguments have a kind, but no names.
-    #[error("no {} were named; hint: crustlet delete {} NAME", .0.plural_name(), .0.singular_name())]
+    #[error("no {} were named; hint: run `crustlet delete {} NAME`", .0.plural_name(), .0.singular_name())]
     NoNames(Resource),
     /// The objects don't come from a manifest.
     #[error("{} cannot be deleted by a command; the agent removes them itself", .0.plural_name())]
@@ -43,7 +43,7 @@ pub(super) enum DeleteError {
     Failed(Vec<String>),
     /// The objects still existed when the timeout passed.
     #[error(
-        "not deleted after {}: {}; hint: `crustlet events` shows what they wait for",
+        "not deleted after {}: {}; hint: run `crustlet events` to see what they wait for",
         humantime::format_duration(*timeout),
         remaining.join(", ")
     )]

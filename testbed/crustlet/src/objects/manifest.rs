@@ -35,11 +35,11 @@ pub(crate) enum ManifestError {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
     /// `kind` or `metadata` is missing or invalid.
-    #[error("{0}; hint: every object needs apiVersion, kind and metadata.name")]
+    #[error("{0}; hint: set apiVersion, kind and metadata.name of each object")]
     Header(String),
     /// The kind isn't supported.
     #[error(
-        "{api_version} {kind} is not supported; hint: crustlet supports {}",
+        "{api_version} {kind} is not supported; hint: use one of {}",
         supported_kinds()
     )]
     UnsupportedKind { api_version: String, kind: String },

@@ -107,11 +107,11 @@ fn an_invalid_manifest_is_refused_with_a_hint() {
         ("a: [", "line"),
         (
             "kind: Pod",
-            "every object needs apiVersion, kind and metadata.name",
+            "set apiVersion, kind and metadata.name of each object",
         ),
         (
             "---\napiVersion: v1\nkind: Node\nmetadata: {name: x}",
-            "crustlet supports v1 Pod, v1 PersistentVolumeClaim",
+            "use one of v1 Pod, v1 PersistentVolumeClaim",
         ),
         ("apiVersion: v2\nkind: Pod\nmetadata: {name: x}", "v2 Pod"),
         (

@@ -24,7 +24,7 @@ pub(super) struct Registration {
 /// The reason why a registration can't be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum InvalidRegistration {
-    #[error("unsupported plugin type {0:?}; hint: crustlet supports CSIPlugin")]
+    #[error("unsupported plugin type {0:?}; hint: register as CSIPlugin")]
     PluginType(String),
     /// The name can't be part of a path.
     #[error("{0:?} is not a valid driver name")]

@@ -43,7 +43,7 @@ impl FromStr for FeatureGates {
                 }
                 _ => {
                     return Err(format!(
-                        "unrecognized feature gate {name:?}; hint: the feature gates are RuntimeAssistedMount and NewVolumeManagerReconstruction"
+                        "unrecognized feature gate {name:?}; hint: use RuntimeAssistedMount or NewVolumeManagerReconstruction"
                     ));
                 }
             }

@@ -9,8 +9,8 @@ use crust_state::files::{Directory, FileError};
 /// The error of a file or directory that a user other than root could change.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{} {reason}; hint: manifests are run as root, so only root may own or write to the file and its parent directories \
-     (chown root:root, chmod go-w)",
+    "{} {reason}; hint: let only root own and write to the file and its parent directories (chown root:root, chmod go-w), \
+     because manifests are run as root",
     path.display()
 )]
 pub(crate) struct Untrusted {

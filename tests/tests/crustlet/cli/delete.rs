@@ -38,7 +38,7 @@ fn it_waits_until_nothing_is_left_of_a_pod() {
     let message = failure_message(&scene, &["delete", "pod", "slow", "--timeout=1s"]);
     assert_eq!(
         message,
-        "not deleted after 1s: pod/slow; hint: `crustlet events` shows what they wait for"
+        "not deleted after 1s: pod/slow; hint: run `crustlet events` to see what they wait for"
     );
     let shown = scene
         .crustlet
@@ -91,7 +91,7 @@ fn it_deletes_what_it_can_and_reports_the_rest() {
     let refused = |arguments: &[&str]| failure_message(&scene, &[&["delete"], arguments].concat());
     assert_eq!(
         refused(&["pod"]),
-        "no pods were named; hint: crustlet delete pod NAME"
+        "no pods were named; hint: run `crustlet delete pod NAME`"
     );
     assert_eq!(
         refused(&["volume", "a"]),

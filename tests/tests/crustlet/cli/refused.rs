@@ -64,7 +64,7 @@ fn refuses_invalid_arguments() {
         ("--csi=nobody", "expected NAME=unix:///PATH"),
         (
             "--feature-gates=Unknown=true",
-            "unrecognized feature gate \"Unknown\"; hint: the feature gates are RuntimeAssistedMount and NewVolumeManagerReconstruction",
+            "unrecognized feature gate \"Unknown\"; hint: use RuntimeAssistedMount or NewVolumeManagerReconstruction",
         ),
         ("--root-dir=here", "must be an absolute path"),
         ("--volume-stats-agg-period=0", "the value must be 1 or more"),
@@ -264,7 +264,8 @@ fn a_manifest_that_others_can_write_is_ignored() {
     let web = super::write_file(&scene, "other.yaml", &microvm("other").to_string());
     let refused = failure_message(&scene, &["run", &web]);
     assert!(
-        refused.contains("can be written by others than root; hint: manifests are run as root"),
+        refused
+            .contains("can be written by others than root; hint: let only root own and write to"),
         "{refused}"
     );
     fs::set_permissions(directory, Permissions::from_mode(0o755)).unwrap();

@@ -181,7 +181,7 @@ fn an_invalid_manifest_changes_nothing() {
         ("kind: Pod\n", "document 1: "),
         (
             "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n",
-            "document 1: v1 Node is not supported; hint: crustlet supports v1 Pod, ",
+            "document 1: v1 Node is not supported; hint: use one of v1 Pod, ",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: []}\n",
