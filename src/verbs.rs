@@ -51,18 +51,22 @@ enum CrustCommand {
     Doctor(doctor::DoctorArgs),
 }
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, Subcommand)]
 enum VolumeVerb {
     /// Stage a volume for the pod that has this target path
     Stage(driver::StageArgs),
     /// Remove the volume that is staged at a target path; waits until its device is free
     Unstage {
-        /// `target_path` of CSI `NodePublishVolume`
+        /// target_path of CSI NodePublishVolume
         target_path: OsString,
     },
     /// Show usage and health of a mounted volume
     Stats {
-        /// `target_path` of CSI `NodePublishVolume`
+        /// target_path of CSI NodePublishVolume
         target_path: OsString,
     },
     /// Grow a volume to the size of its device; a volume that isn't mounted grows with its next mount

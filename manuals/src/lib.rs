@@ -145,8 +145,7 @@ fn add_pages(command: &Command, date: &str, pages: &mut Vec<File>) -> io::Result
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     pages.push(File {
         path: page_path(&name),
-        // Help texts are doc comments, which mark code with backticks.
-        text: text.replace('`', ""),
+        text,
     });
     for subcommand in command.get_subcommands() {
         add_pages(subcommand, date, pages)?;

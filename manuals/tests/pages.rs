@@ -73,7 +73,7 @@ fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
         );
         let is_from_clap = ["help", "version"].contains(&argument.get_id().as_str());
         if let Some(help) = argument.get_help().filter(|_| !is_from_clap) {
-            let help = help.to_string().replace('`', "");
+            let help = help.to_string();
             let first = help.split_whitespace().next().unwrap();
             assert!(
                 text.contains(first),

@@ -14,12 +14,16 @@ use crust_state::lock::Lock;
 /// The default of `--handler`.
 pub(super) const DEFAULT_HANDLER: &str = "crust";
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct EngineArgs {
     /// File to edit [default: the engine's usual file, or a drop-in]
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
-    /// Name of the handler, as a `RuntimeClass` names it
+    /// Name of the handler, as a RuntimeClass names it
     #[arg(long, value_name = "NAME", default_value = DEFAULT_HANDLER)]
     pub(super) handler: String,
     /// Show what would change, without changing anything

@@ -18,6 +18,10 @@ use crate::delegate::effective_kind::EffectiveKind;
 use crate::delegate::version::{VersionReply, query_version_in};
 use crate::programs;
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct Install {
     /// Container engine to add the handler to
@@ -29,7 +33,7 @@ pub(super) struct Install {
     /// configuration [default: the path that this program was called by]
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// containerd's `SystemdCgroup` for the handler [default: that of the handler `runc`]
+    /// containerd's SystemdCgroup for the handler [default: that of the handler runc]
     #[arg(long, value_name = "BOOL", action = clap::ArgAction::Set)]
     systemd_cgroup: Option<bool>,
     /// First copy runcrust and crust-mount-hook into this directory of the node; the handler then

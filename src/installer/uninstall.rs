@@ -11,9 +11,13 @@ use super::engine_args::{DEFAULT_HANDLER, EngineArgs, describe_plan, engine_name
 
 const ALL: &str = "all";
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct Uninstall {
-    /// Container engine to remove the handler from; `all` removes every handler that runs runcrust
+    /// Container engine to remove the handler from; "all" removes every handler that runs runcrust
     /// from the usual files of all engines
     #[arg(value_parser = engine_names(&[ALL]).map(|name| find_engine(&name).map_or(Engines::All, Engines::One)))]
     engine: Engines,
@@ -22,7 +26,7 @@ pub(super) struct Uninstall {
     /// Treat PATH as runcrust even though its name doesn't start with "runcrust"
     #[arg(long, value_name = "PATH")]
     program: Option<PathBuf>,
-    /// Keep running when done, so that the container of a `DaemonSet` isn't restarted
+    /// Keep running when done, so that the container of a DaemonSet isn't restarted
     #[arg(long, conflicts_with = "dry_run")]
     stay: bool,
     /// Accepted as for install, and ignored; the copies stay

@@ -20,15 +20,23 @@ use serde_json::{Value, json};
 
 use super::{Failure, target};
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct StageArgs {
-    /// `target_path` of CSI `NodePublishVolume`
+    /// target_path of CSI NodePublishVolume
     target_path: OsString,
     #[command(flatten)]
     volume: VolumeArguments,
 }
 
 /// The arguments that describe a volume.
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct VolumeArguments {
     /// Absolute path of the block device
@@ -43,13 +51,13 @@ pub(super) struct VolumeArguments {
     /// Group that owns the volume's files (the pod's fsGroup)
     #[arg(long, value_name = "GID", value_parser = clap::value_parser!(u32).range(..=0xffff_fffe))]
     fs_group: Option<u32>,
-    /// When the group is applied: Always or `OnRootMismatch`; has no effect without --fs-group
+    /// When the group is applied: Always or OnRootMismatch; has no effect without --fs-group
     #[arg(long, value_name = "POLICY", default_value = "Always")]
     fs_group_change_policy: FsGroupChangePolicy,
-    /// Give this pod a read-only mount of the volume (use `--option ro` for every pod)
+    /// Give this pod a read-only mount of the volume (use --option ro for every pod)
     #[arg(long)]
     read_only: bool,
-    /// CSI access mode, such as `SINGLE_NODE_SINGLE_WRITER`
+    /// CSI access mode, such as SINGLE_NODE_SINGLE_WRITER
     #[arg(long, value_name = "MODE")]
     access_mode: Option<AccessMode>,
     /// Give the workload the raw device, too
@@ -164,14 +172,18 @@ fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure>
 /// The largest number of bytes in CSI, whose integers are signed.
 const MAX_BYTES: u64 = i64::MAX as u64;
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct ResizeArgs {
-    /// `target_path` of CSI `NodePublishVolume`
+    /// target_path of CSI NodePublishVolume
     target_path: OsString,
-    /// Minimum size of the volume in bytes (`required_bytes`); 0 for no minimum
+    /// Minimum size of the volume in bytes (required_bytes); 0 for no minimum
     #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX_BYTES))]
     min_bytes: u64,
-    /// Maximum size of the volume in bytes (`limit_bytes`); 0 for no maximum
+    /// Maximum size of the volume in bytes (limit_bytes); 0 for no maximum
     #[arg(allow_negative_numbers = true, value_parser = value_parser!(u64).range(..=MAX_BYTES))]
     max_bytes: u64,
 }

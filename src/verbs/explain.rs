@@ -25,7 +25,7 @@ use crate::start::CreateCall;
 pub(super) struct ExplainArgs {
     /// Directory of the bundle
     bundle: PathBuf,
-    /// Config to read instead of the bundle's config.json, as it would be given to `create`
+    /// Config to read instead of the bundle's config.json, as it would be given to "create"
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]

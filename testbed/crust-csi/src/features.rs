@@ -10,28 +10,32 @@ use crust_proto::csi::v1::{
 };
 
 /// A capability that can be left out. It has the same name as in CSI.
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "SCREAMING_SNAKE_CASE")]
 pub(crate) enum Feature {
-    /// The call `NodeGetVolumeStats`.
+    /// The call NodeGetVolumeStats.
     GetVolumeStats,
-    /// The field `volume_condition` of `NodeGetVolumeStats`, for kubelets before CSI 1.13.
+    /// The field volume_condition of NodeGetVolumeStats, for kubelets before CSI 1.13.
     VolumeCondition,
-    /// The call `NodeGetVolumeHealth`, and the controller's calls for health (CSI 1.13).
+    /// The call NodeGetVolumeHealth, and the controller's calls for health (CSI 1.13).
     GetVolumeHealth,
-    /// The call `NodeGetStorageHealth` (CSI 1.13).
+    /// The call NodeGetStorageHealth (CSI 1.13).
     GetStorageHealth,
-    /// The calls `ControllerExpandVolume` and `NodeExpandVolume`.
+    /// The calls ControllerExpandVolume and NodeExpandVolume.
     ExpandVolume,
     /// The access modes of KEP-2485.
     SingleNodeMultiWriter,
-    /// The field `volume_mount_group` (KEP-2317).
+    /// The field volume_mount_group (KEP-2317).
     VolumeMountGroup,
-    /// The field `defer_fs_ops` (KEP-2857), the fields of the KEP's earlier draft, and the parameter `crust.dev/defer`.
+    /// The field defer_fs_ops (KEP-2857), the fields of the KEP's earlier draft, and the parameter crust.dev/defer.
     DeferFsOps,
-    /// The field `volume_supplemental_group` (KEP-2857).
+    /// The field volume_supplemental_group (KEP-2857).
     DeferFsOpsWithSupplementalGroup,
-    /// The field `volume_supplemental_group_change_policy` (KEP-2857).
+    /// The field volume_supplemental_group_change_policy (KEP-2857).
     DeferFsOpsWithSupplementalGroupChangePolicy,
 }
 

@@ -15,6 +15,10 @@ pub(crate) const MAX_LABEL_BYTES: usize = 63;
 pub(crate) const DRIVER: &str = "csi.crust.dev";
 
 /// A CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857)
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, Clone, Parser)]
 #[command(name = "crust-csi", version)]
 pub(crate) struct Settings {
@@ -39,7 +43,7 @@ pub(crate) struct Settings {
     /// Socket of crust_ops, which stages deferred volumes
     #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = crust_state::ops::DEFAULT_SOCKET)]
     pub(crate) crust_ops: PathBuf,
-    /// Directory where the runtime finds staged volumes (`crust_root` in its configuration)
+    /// Directory where the runtime finds staged volumes (crust_root in its configuration)
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/run/crust")]
     pub(crate) crust_root: PathBuf,
     /// Directory for files that a pod left in the target directory of a deferred volume; must be on the same mount as
@@ -49,7 +53,7 @@ pub(crate) struct Settings {
     /// Leave out a capability, to behave like an older driver; can be repeated
     #[arg(long, value_name = "CAPABILITY", value_enum)]
     without: Vec<Feature>,
-    /// Maximum number of calls in progress; further calls fail and can be retried
+    /// Maximum number of calls in progress; further calls are refused and should be retried
     #[arg(long, value_name = "N", value_parser = max_calls, default_value = "128")]
     pub(crate) max_calls: usize,
     /// Log level: error, warn, info, debug or trace

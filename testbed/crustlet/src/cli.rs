@@ -42,7 +42,7 @@ use io::OutputError;
 #[derive(Debug, Parser)]
 #[command(name = "crustlet", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
-    /// Socket of the running agent. `serve --listen` sets where the agent listens
+    /// Socket of the running agent, as set by "crustlet serve --listen"
     #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = SOCKET, global = true)]
     pub(crate) socket: PathBuf,
     #[command(subcommand)]

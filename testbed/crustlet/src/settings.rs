@@ -27,10 +27,10 @@ pub(crate) const MANIFESTS: &str = "manifests";
 )]
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Settings {
-    /// Directory of the pods' volumes. It must be crustlet's own, and listed in runcrust's `kubelet_dirs`
+    /// Directory of the pods' volumes. It must be crustlet's own, and listed in runcrust's kubelet_dirs
     #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crustlet")]
     pub(crate) root_dir: PathBuf,
-    /// Directory of YAML manifests to watch; repeatable. `crustlet run` writes to the first one [default: "manifests"
+    /// Directory of YAML manifests to watch; repeatable. "crustlet run" writes to the first one [default: "manifests"
     /// in the root directory]
     #[arg(long = "manifests", value_name = "DIR", value_parser = parse_absolute_path)]
     manifests: Vec<PathBuf>,
@@ -49,7 +49,7 @@ pub(crate) struct Settings {
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "NAME", value_parser = node_name)]
     node_name: Option<String>,
-    /// Socket that the agent listens on for `crustlet get`, `crustlet run` and the other commands
+    /// Socket that the agent listens on for "crustlet get", "crustlet run" and the other commands
     #[arg(long, value_name = "PATH", value_parser = parse_socket_path, default_value = SOCKET)]
     pub(crate) listen: PathBuf,
     /// Loopback address to serve metrics and health checks on. Without it, neither is served

@@ -20,9 +20,9 @@ const MAX_FILE_SIZE: u64 = 16 << 20;
 /// The arguments of `crustlet admit`.
 #[derive(Debug, Args)]
 pub(crate) struct Admit {
-    /// YAML manifests; `-` for standard input. They may include the claims and classes that the pods use
+    /// YAML manifests; - for standard input. They may include the claims and classes that the pods use
     file: PathBuf,
-    /// Policy file, as for `crustlet serve`. If it is not set, no volume is deferred
+    /// Policy file, as for "crustlet serve". If it is not set, no volume is deferred
     #[arg(long, value_name = "FILE")]
     admission_policy: Option<PathBuf>,
     /// Directory of manifests that the pods use; repeatable

@@ -168,7 +168,7 @@ pub(crate) struct ExecArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DeleteArgs {
-    /// Objects to delete. See `get` for the kinds
+    /// Objects to delete. See "crustlet get" for the kinds
     #[arg(
         value_name = "KIND NAME|KIND/NAME",
         required_unless_present = "files",
