@@ -124,13 +124,13 @@ on_each_delegate! {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
         let before = std::fs::read_to_string(scene.crustlet.manifest(&data.pv)).unwrap();
-        let duplicate = before.replace("pv-data", "pv-twin").replace("name: data", "name: twin");
-        assert!(duplicate.contains("name: twin"), "{duplicate}");
-        scene.crustlet.write("twin", &duplicate);
-        let pod = pod_with("web", "data", false).claim("twin").mount("twin", "/twin");
+        let duplicate = before.replace("pv-data", "pv-copy").replace("name: data", "name: copy");
+        assert!(duplicate.contains("name: copy"), "{duplicate}");
+        scene.crustlet.write("copy", &duplicate);
+        let pod = pod_with("web", "data", false).claim("copy").mount("copy", "/copy");
         scene.apply_pod(&pod);
         let message = scene.crustlet.wait_event_containing("pod/web", "FailedMount", "are the same storage");
-        assert!(message.contains("pv-data") && message.contains("pv-twin"), "{message}");
+        assert!(message.contains("pv-data") && message.contains("pv-copy"), "{message}");
         assert_eq!(scene.sandboxes(&pod), Vec::<String>::new());
         scene.end(&pod);
         scene.assert_nothing_left(&[&data]);

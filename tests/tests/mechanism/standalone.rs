@@ -234,8 +234,8 @@ on_each_delegate! {
 
     fn a_second_device_on_the_same_file_is_refused(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        let twin = LoopDevice::on(device.file());
-        let target = node.stage(POD, "pv-1", &twin, &[]);
+        let second_device = LoopDevice::on(device.file());
+        let target = node.stage(POD, "pv-1", &second_device, &[]);
         let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
         assert!(error.contains("has the same backing file as") && error.contains("hint: "), "{error}");
         // A surviving child of a killed container still uses the device.

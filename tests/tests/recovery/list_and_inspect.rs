@@ -179,7 +179,7 @@ fn a_volume_is_found_by_path_digest_and_device() {
     let resolved = target.canonicalize().unwrap();
     let link = node.dir().join("by-id");
     symlink(device.path(), &link).unwrap();
-    let twin = LoopDevice::on(device.file());
+    let second_device = LoopDevice::on(device.file());
     let (given, real) = (digest(&node, &target), digest(&node, &resolved));
     for name in [
         utf8(&target),
@@ -192,8 +192,8 @@ fn a_volume_is_found_by_path_digest_and_device() {
         utf8(device.path()),
         utf8(&link),
         device.number(),
-        utf8(twin.path()),
-        twin.number(),
+        utf8(second_device.path()),
+        second_device.number(),
     ] {
         let volume = answer(&node, &["inspect", name, "--json"]);
         assert_eq!(volume["target_path"], json!(target), "{name}");

@@ -13,7 +13,7 @@ use runcrust_tests::steps::{self, Step};
 use runcrust_tests::{Bundle, Container, cgroup, holds_within, wait_until};
 
 use crate::kills::{KILLS, Kill};
-use crate::lane::Lane;
+use crate::pod_sequence::PodSequence;
 
 /// The mount points of the volumes in a container, without the leading slash.
 const MOUNT_POINTS: [&str; 2] = ["ext4", "xfs"];
@@ -43,7 +43,7 @@ const WRITER: &str = r#"
 
 /// One pod, and what is killed during its life.
 pub(crate) struct PodLife<'l, 'g> {
-    lane: &'l mut Lane<'g>,
+    sequence: &'l mut PodSequence<'g>,
     uid: &'l str,
     targets: &'l [PathBuf; 2],
     kill: Kill,
@@ -52,11 +52,15 @@ pub(crate) struct PodLife<'l, 'g> {
 }
 
 impl<'l, 'g> PodLife<'l, 'g> {
-    pub(crate) fn new(lane: &'l mut Lane<'g>, uid: &'l str, targets: &'l [PathBuf; 2]) -> Self {
-        let kill = *lane.random.pick(&KILLS);
-        let victim = lane.random.below(1 + APPS.len());
+    pub(crate) fn new(
+        sequence: &'l mut PodSequence<'g>,
+        uid: &'l str,
+        targets: &'l [PathBuf; 2],
+    ) -> Self {
+        let kill = *sequence.random.pick(&KILLS);
+        let victim = sequence.random.below(1 + APPS.len());
         Self {
-            lane,
+            sequence,
             uid,
             targets,
             kill,
@@ -64,8 +68,8 @@ impl<'l, 'g> PodLife<'l, 'g> {
         }
     }
 
-    pub(crate) fn live(mut self) {
-        let node = &self.lane.soak_node.node;
+    pub(crate) fn run(mut self) {
+        let node = &self.sequence.soak_node.node;
         let sandbox = self.create(0, &node.sandbox_bundle(self.uid).write());
         let mut apps = [0, 1].map(|app| {
             let bundle = self.app_bundle(&sandbox, app);
@@ -77,7 +81,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
         }
         let [one, two] = apps;
         let mut all = [sandbox, one, two];
-        if self.lane.random.once_in(2) {
+        if self.sequence.random.once_in(2) {
             all.reverse();
         }
         for (index, container) in all.into_iter().enumerate() {
@@ -87,12 +91,12 @@ impl<'l, 'g> PodLife<'l, 'g> {
 
     /// Returns the bundle of an app. The first one has the volumes, the second a subdirectory of each.
     fn app_bundle(&self, sandbox: &Container, app: usize) -> Bundle {
-        let mut bundle = self.lane.soak_node.node.app_bundle(sandbox);
+        let mut bundle = self.sequence.soak_node.node.app_bundle(sandbox);
         let mut script = format!("name={}{WRITER}", APPS[app]);
         for ((mount_point, target), volume) in MOUNT_POINTS
             .iter()
             .zip(self.targets)
-            .zip(&self.lane.volumes)
+            .zip(&self.sequence.volumes)
         {
             let collect_paths_below = ["", "two"][app];
             bundle = bundle.bind(
@@ -109,7 +113,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
     /// Creates and starts a container. The creating program may be killed, and a failed create is repeated as kubelet
     /// does.
     fn create(&mut self, index: usize, bundle: &Bundle) -> Container {
-        let container = self.lane.soak_node.node.container(bundle);
+        let container = self.sequence.soak_node.node.container(bundle);
         let mut exists = index == self.victim && self.create_with_kill(&container);
         let mut error = None;
         holds_within(WAIT_TIMEOUT, || {
@@ -118,7 +122,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
             }
             if !exists {
                 error = container.last_log_error();
-                self.lane.tally.refused += 1;
+                self.sequence.tally.refused += 1;
                 let _ = container.delete_force();
             }
             exists
@@ -131,7 +135,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
     /// Kills a program of the create, if `self.kill` names one. Returns whether the container was created anyway,
     /// because the kill came too late or did not happen.
     fn create_with_kill(&mut self, container: &Container) -> bool {
-        let random = &mut self.lane.random;
+        let random = &mut self.sequence.random;
         let (success, killed) = match self.kill {
             Kill::Runcrust => kill_create_at_step(container, "runcrust", 1 + random.below(100)),
             Kill::Hook => kill_create_at_step(container, "crust-mount-hook", 1 + random.below(100)),
@@ -147,7 +151,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
             _ => return false,
         };
         if killed {
-            self.lane.tally.count(self.kill);
+            self.sequence.tally.count(self.kill);
         }
         if !success {
             container.clean_up_after_kill();
@@ -157,7 +161,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
 
     /// Kills containers while the apps write, or waits until they have written.
     fn disturb(&mut self, sandbox: &Container, apps: &mut [Container; 2]) {
-        let moment = Duration::from_millis(self.lane.random.below(LONGEST_DELAY) as u64);
+        let moment = Duration::from_millis(self.sequence.random.below(LONGEST_DELAY) as u64);
         let app = self.victim % 2;
         match self.kill {
             Kill::App => {
@@ -178,13 +182,13 @@ impl<'l, 'g> PodLife<'l, 'g> {
                 for container in [sandbox, &apps[0], &apps[1]] {
                     kill_now(container.pid());
                 }
-                self.lane.tally.count(self.kill);
+                self.sequence.tally.count(self.kill);
                 return;
             }
             _ => {}
         }
         if matches!(self.kill, Kill::App | Kill::Sandbox) {
-            self.lane.tally.count(self.kill);
+            self.sequence.tally.count(self.kill);
         }
         for container in apps {
             wait_until_written(container);
@@ -193,7 +197,7 @@ impl<'l, 'g> PodLife<'l, 'g> {
 
     /// Records how many lines an app has reported as written. These lines must never get lost.
     fn note_written(&mut self, app: usize, container: &Container) {
-        for (mount_point, volume) in MOUNT_POINTS.iter().zip(&mut self.lane.volumes) {
+        for (mount_point, volume) in MOUNT_POINTS.iter().zip(&mut self.sequence.volumes) {
             let reported = fs::read_to_string(in_root(container, format!("tmp/{mount_point}")));
             let reported = reported.ok().and_then(|text| text.trim().parse().ok());
             volume.written[app] = volume.written[app].max(reported.unwrap_or(0));
@@ -205,10 +209,10 @@ impl<'l, 'g> PodLife<'l, 'g> {
         container.stop();
         if self.kill == Kill::Release && index == self.victim {
             let delete = container.command(&["delete", container.id()]);
-            let nth = 1 + self.lane.random.below(12);
+            let nth = 1 + self.sequence.random.below(12);
             let end = kill_at_step(container, &delete, "crust-mount-hook", nth);
             if end.killed {
-                self.lane.tally.count(self.kill);
+                self.sequence.tally.count(self.kill);
             }
         }
         let _ = container.delete_force().success();

@@ -3,10 +3,10 @@
 
 mod agent;
 mod kills;
-mod lane;
 mod leftovers;
 mod life;
 mod node;
+mod pod_sequence;
 
 use std::thread;
 
@@ -14,50 +14,50 @@ use runcrust_tests::Delegate;
 use runcrust_tests::random::{Random, seed};
 
 use crate::kills::Tally;
-use crate::lane::Lane;
 use crate::node::SoakNode;
+use crate::pod_sequence::PodSequence;
 
 /// Number of pods that run at the same time, half of them with each delegate.
-const LANES: usize = 8;
+const SEQUENCES: usize = 8;
 
 /// Default number of pods.
-const LIVES: usize = 60;
+const PODS: usize = 60;
 
 /// Returns the number of pods: `RUNCRUST_SOAK`, or what `make test` has time for.
-fn lives() -> usize {
-    std::env::var("RUNCRUST_SOAK").map_or(LIVES, |lives| {
-        lives.parse().expect("RUNCRUST_SOAK is a number")
+fn pod_count() -> usize {
+    std::env::var("RUNCRUST_SOAK").map_or(PODS, |pods| {
+        pods.parse().expect("RUNCRUST_SOAK is a number")
     })
 }
 
 #[test]
 fn pods_live_and_are_killed_and_nothing_is_left() {
     let seed = seed();
-    let grounds = [Delegate::Runc, Delegate::Crun].map(SoakNode::new);
-    let mut lanes: Vec<Lane<'_>> = (0..LANES)
-        .map(|index| Lane::new(&grounds[index % 2], Random::new(seed + index as u64)))
+    let soak_nodes = [Delegate::Runc, Delegate::Crun].map(SoakNode::new);
+    let mut sequences: Vec<PodSequence<'_>> = (0..SEQUENCES)
+        .map(|index| PodSequence::new(&soak_nodes[index % 2], Random::new(seed + index as u64)))
         .collect();
-    let (all, mut lived) = (lives(), 0);
+    let (all, mut finished) = (pod_count(), 0);
     // Memory and descriptors after the first batch are compared with those after the others.
-    let batch = (all / 20).max(2 * LANES);
-    while lived < all {
-        let now = batch.min(all - lived);
+    let batch = (all / 20).max(2 * SEQUENCES);
+    while finished < all {
+        let now = batch.min(all - finished);
         thread::scope(|scope| {
-            for (index, lane) in lanes.iter_mut().enumerate() {
-                let share = (now + LANES - 1 - index) / LANES;
-                scope.spawn(move || (0..share).for_each(|_| lane.live()));
+            for (index, sequence) in sequences.iter_mut().enumerate() {
+                let share = (now + SEQUENCES - 1 - index) / SEQUENCES;
+                scope.spawn(move || (0..share).for_each(|_| sequence.run_pod()));
             }
         });
-        lived += now;
-        for lane in &lanes {
-            lane.assert_consistent();
+        finished += now;
+        for sequence in &sequences {
+            sequence.assert_consistent();
         }
-        let tally: Tally = lanes.iter().map(Lane::tally).sum();
-        println!("{lived} of {all} pods; {tally}");
-        for soak_node in &grounds {
+        let tally: Tally = sequences.iter().map(PodSequence::tally).sum();
+        println!("{finished} of {all} pods; {tally}");
+        for soak_node in &soak_nodes {
             println!("  {}", soak_node.assert_no_leftovers());
         }
     }
-    let tally: Tally = lanes.iter().map(Lane::tally).sum();
+    let tally: Tally = sequences.iter().map(PodSequence::tally).sum();
     assert!(tally.killed() > all / 4, "too few kills: {tally}");
 }

@@ -1,11 +1,11 @@
 //! A program that calls the bare delegate and runcrust in the same way.
 
-use crate::twin::{Answer, Call};
-use crate::twins::Twins;
+use crate::compared_container::{Answer, Call};
+use crate::container_pair::ContainerPair;
 
-/// A program that calls both [`Twins`], with the same global flags each time.
+/// A program that calls both [`ContainerPair`], with the same global flags each time.
 pub(crate) struct Caller<'a> {
-    pub(crate) twins: &'a Twins,
+    pub(crate) pair: &'a ContainerPair,
     pub(crate) globals: &'a str,
 }
 
@@ -19,7 +19,7 @@ impl Caller<'_> {
     #[track_caller]
     pub(crate) fn call_with_stdin(&self, stdin: &str, line: &str) -> Answer {
         let line = format!("{} {line}", self.globals);
-        self.twins.assert_same_call(Call {
+        self.pair.assert_same_call(Call {
             line: &line,
             stdin,
             ..Call::default()
@@ -30,18 +30,18 @@ impl Caller<'_> {
     #[track_caller]
     pub(crate) fn call_until_success(&self, line: &str) -> Answer {
         let line = format!("{} {line}", self.globals);
-        let worked = self.twins.both().map(|twin| {
+        let worked = self.pair.members().map(|member| {
             let calls = (0..20).map(|_| {
-                twin.call(&Call {
+                member.call(&Call {
                     line: &line,
                     ..Call::default()
                 })
             });
             calls.into_iter().find(|answer| answer.status.success())
         });
-        let [theirs, ours] = worked.map(|answer| answer.expect("a success in twenty attempts"));
-        assert_eq!(theirs, ours, "{line}");
-        ours
+        let [bare, wrapped] = worked.map(|answer| answer.expect("a success in twenty attempts"));
+        assert_eq!(bare, wrapped, "{line}");
+        wrapped
     }
 
     /// Asserts that both calls fail, each with its own message. The message is runcrust's own for a container with a
@@ -49,13 +49,13 @@ impl Caller<'_> {
     #[track_caller]
     pub(crate) fn assert_refused(&self, line: &str) {
         let line = format!("{} {line}", self.globals);
-        let [theirs, ours] = self.twins.answers(&line);
-        assert!(!theirs.status.success(), "{theirs:#?} {ours:#?}");
+        let [bare, wrapped] = self.pair.answers(&line);
+        assert!(!bare.status.success(), "{bare:#?} {wrapped:#?}");
         assert_eq!(
-            (ours.status.code(), &*ours.stdout),
+            (wrapped.status.code(), &*wrapped.stdout),
             (Some(1), ""),
-            "{ours:#?}"
+            "{wrapped:#?}"
         );
-        assert!(!ours.stderr.is_empty(), "{ours:#?}");
+        assert!(!wrapped.stderr.is_empty(), "{wrapped:#?}");
     }
 }

@@ -10,7 +10,7 @@ use runcrust_tests::container::parse_log;
 use runcrust_tests::{Bundle, Delegate, Node, Run, Runtime, on_each_delegate};
 use serde_json::json;
 
-use crate::twin::masked;
+use crate::compared_container::masked;
 
 /// A node, and a bundle that both runcrust and the delegate refuse.
 struct Refused {
@@ -85,10 +85,10 @@ on_each_delegate! {
             assert_ne!(run.stderr, "");
         }
         // The delegate writes the same keys, and appends to the log, too.
-        let theirs = refused.create(&Runtime::bare(delegate), "", JSON).failure();
+        let bare = refused.create(&Runtime::bare(delegate), "", JSON).failure();
         let _ = refused.refused("", JSON);
         let lines = parse_log(&fs::read_to_string(refused.log()).unwrap());
-        assert_eq!(lines.len(), 2, "{theirs}");
+        assert_eq!(lines.len(), 2, "{bare}");
         assert!(lines.iter().all(|line| line.level == "error"), "{lines:?}");
     }
 
@@ -103,13 +103,13 @@ on_each_delegate! {
                 assert!(!sentence.is_empty(), "{run}");
                 masked(&text.replace(&sentence.replace('"', "\\\""), "SENTENCE").replace(sentence, "SENTENCE"))
             };
-            let theirs = form(&Runtime::bare(delegate));
-            assert_eq!(theirs, form(&refused.node.handler().runtime()));
+            let bare = form(&Runtime::bare(delegate));
+            assert_eq!(bare, form(&refused.node.handler().runtime()));
             let expected = match delegate {
                 Delegate::Runc => "time=\"#-#-#T#:#:#Z\" level=error msg=\"SENTENCE\"\n",
                 Delegate::Crun => "SENTENCE\n",
             };
-            assert_eq!(theirs, expected);
+            assert_eq!(bare, expected);
         }
     }
 

@@ -7,8 +7,8 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, POD, StagedVolume, on_each_delegate, wait_until};
 use serde_json::{Value, json};
 
-use crate::twin::masked;
-use crate::twins::Twins;
+use crate::compared_container::masked;
+use crate::container_pair::ContainerPair;
 
 const KINDS: [&str; 6] = [
     "prestart",
@@ -70,17 +70,17 @@ fn hook_output(bundle: &Path) -> String {
     texts.concat()
 }
 
-/// Asserts that the hooks of both twins have written the same text, and returns the text.
+/// Asserts that the hooks of both containers have written the same text, and returns the text.
 #[track_caller]
-fn same_hook_output(twins: &Twins) -> String {
-    let [theirs, ours] = twins
-        .both()
-        .map(|twin| masked(&hook_output(twin.bundle.path())));
+fn same_hook_output(pair: &ContainerPair) -> String {
+    let [bare, wrapped] = pair
+        .members()
+        .map(|member| masked(&hook_output(member.bundle.path())));
     assert_eq!(
-        theirs, ours,
+        bare, wrapped,
         "left: of the bare delegate's container; right: of runcrust's"
     );
-    ours
+    wrapped
 }
 
 /// Returns the hooks' names in the order in which they ran.
@@ -92,30 +92,30 @@ fn names(text: &str) -> Vec<&str> {
 }
 
 /// Runs both containers from create to delete, and compares the hooks' output after each step.
-fn run_to_end(twins: &Twins) {
-    let _ = twins
+fn run_to_end(pair: &ContainerPair) {
+    let _ = pair
         .assert_same("--root @ROOT create --bundle @BUNDLE --pid-file @PIDFILE @ID")
         .success()
         .silent();
-    let created = same_hook_output(twins);
+    let created = same_hook_output(pair);
     assert!(names(&created).contains(&"createRuntime-two"), "{created}");
-    let state = twins.assert_same("--root @ROOT state @ID").success();
+    let state = pair.assert_same("--root @ROOT state @ID").success();
     let state_json: Value =
         serde_json::from_str(&state.stdout.replace('#', "0")).unwrap_or_default();
     assert!(
         !state_json["annotations"]["org.example/first"].is_null(),
         "{state:?}"
     );
-    let _ = twins.assert_same("--root @ROOT start @ID").success();
-    twins.wait_for_program("sleep");
-    let _ = same_hook_output(twins);
-    twins.end();
-    for twin in twins.both() {
+    let _ = pair.assert_same("--root @ROOT start @ID").success();
+    pair.wait_for_program("sleep");
+    let _ = same_hook_output(pair);
+    pair.end();
+    for member in pair.members() {
         wait_until("the last hook", WAIT_TIMEOUT, || {
-            hook_output(twin.bundle.path()).contains("poststop-two")
+            hook_output(member.bundle.path()).contains("poststop-two")
         });
     }
-    let text = same_hook_output(twins);
+    let text = same_hook_output(pair);
     for kind in KINDS {
         let both = [format!("{kind}-one"), format!("{kind}-two")];
         let ran: Vec<&str> = names(&text)
@@ -129,18 +129,18 @@ fn run_to_end(twins: &Twins) {
 /// Asserts that in the rewritten config the caller's hooks are first and unchanged, and that the caller's annotations
 /// and other values are unchanged.
 #[track_caller]
-fn assert_ours_are_last(spec: &Value, written: &Value) {
+fn assert_foreign_hooks_are_first(spec: &Value, written: &Value) {
     for kind in KINDS {
-        let theirs = spec["hooks"][kind].as_array().expect("hooks");
+        let foreign = spec["hooks"][kind].as_array().expect("hooks");
         let all = written["hooks"][kind].as_array().expect("hooks");
-        assert_eq!(all[..theirs.len()], theirs[..], "{kind}");
-        for ours in &all[theirs.len()..] {
+        assert_eq!(all[..foreign.len()], foreign[..], "{kind}");
+        for added in &all[foreign.len()..] {
             assert!(
-                ours["path"]
+                added["path"]
                     .as_str()
                     .unwrap()
                     .ends_with("/crust-mount-hook"),
-                "{ours}"
+                "{added}"
             );
         }
     }
@@ -179,21 +179,21 @@ fn user_kind(record: Option<Value>, id: &str) -> String {
 
 on_each_delegate! {
     fn foreign_hooks_run_unchanged_beside_a_volume(delegate: Delegate) {
-        let twins = Twins::apps(delegate, plain);
-        run_to_end(&twins);
-        assert!(twins.has_a_volume());
-        assert_ours_are_last(twins.ours.bundle.spec(), &twins.ours.bundle.config());
+        let pair = ContainerPair::apps(delegate, plain);
+        run_to_end(&pair);
+        assert!(pair.has_a_volume());
+        assert_foreign_hooks_are_first(pair.wrapped.bundle.spec(), &pair.wrapped.bundle.config());
     }
 
     fn foreign_hooks_run_unchanged_in_a_sandbox_with_a_volume(delegate: Delegate) {
-        let twins = Twins::sandboxes(delegate, plain);
-        run_to_end(&twins);
-        assert!(twins.has_a_volume());
-        assert_ours_are_last(twins.ours.bundle.spec(), &twins.ours.bundle.config());
+        let pair = ContainerPair::sandboxes(delegate, plain);
+        run_to_end(&pair);
+        assert!(pair.has_a_volume());
+        assert_foreign_hooks_are_first(pair.wrapped.bundle.spec(), &pair.wrapped.bundle.config());
     }
 
     fn foreign_hooks_run_unchanged_without_a_volume(delegate: Delegate) {
-        run_to_end(&Twins::plain(delegate, plain));
+        run_to_end(&ContainerPair::plain(delegate, plain));
     }
 
     /// Foreign hooks then find the same state as without runcrust, also at the container's end.
@@ -232,15 +232,15 @@ on_each_delegate! {
             });
             bundle
         };
-        for twins in [
-            Twins::plain(delegate, failing),
-            Twins::apps(delegate, failing),
-            Twins::sandboxes(delegate, failing),
+        for pair in [
+            ContainerPair::plain(delegate, failing),
+            ContainerPair::apps(delegate, failing),
+            ContainerPair::sandboxes(delegate, failing),
         ] {
             let create = "--root @ROOT --log @LOG --log-format json create --bundle @BUNDLE @ID";
-            let _ = twins.assert_same(create).failure();
-            let _ = twins.assert_same("--root @ROOT state @ID");
-            let _ = twins.assert_same("--root @ROOT delete --force @ID").success();
+            let _ = pair.assert_same(create).failure();
+            let _ = pair.assert_same("--root @ROOT state @ID");
+            let _ = pair.assert_same("--root @ROOT delete --force @ID").success();
         }
     }
 }

@@ -139,13 +139,13 @@ on_each_delegate! {
                 let seen = probed.through("exec <&- >&- 2>&-", program, &arguments);
                 seen.without(&["stdin"])
             };
-            let theirs = run(&probed.probe.program);
-            let ours = run(probed.node.handler().path());
+            let bare = run(&probed.probe.program);
+            let wrapped = run(probed.node.handler().path());
             let streams = ["fd/0", "fd/1", "fd/2"];
             for stream in streams {
-                assert_eq!(ours.fact(stream), "/dev/null");
+                assert_eq!(wrapped.fact(stream), "/dev/null");
             }
-            assert_eq!(theirs.without(&streams), ours.without(&streams));
+            assert_eq!(bare.without(&streams), wrapped.without(&streams));
         }
     }
 
@@ -169,14 +169,14 @@ on_each_delegate! {
         let script = unusual_caller(&probed);
         let host = fs::read_link("/proc/self/ns/mnt").unwrap();
         for arguments in &calls(&app)[1..] {
-            let theirs = probed.through(&script, &probed.probe.program, arguments);
-            let ours = probed.through(&script, probed.node.handler().path(), arguments);
-            assert_eq!(theirs.fact("ns/mnt"), host.to_str().unwrap());
-            assert_ne!(ours.fact("ns/mnt"), host.to_str().unwrap());
+            let bare = probed.through(&script, &probed.probe.program, arguments);
+            let wrapped = probed.through(&script, probed.node.handler().path(), arguments);
+            assert_eq!(bare.fact("ns/mnt"), host.to_str().unwrap());
+            assert_ne!(wrapped.fact("ns/mnt"), host.to_str().unwrap());
             assert!(app.config_bytes() != app.spec().to_string().as_bytes(), "no volume was found");
-            let (theirs, ours) = (theirs.without(&["ns/mnt"]), ours.without(&["ns/mnt"]));
-            assert_eq!(theirs, ours, "{arguments:?}");
-            assert_unusual_caller(&probed, &ours);
+            let (bare, wrapped) = (bare.without(&["ns/mnt"]), wrapped.without(&["ns/mnt"]));
+            assert_eq!(bare, wrapped, "{arguments:?}");
+            assert_unusual_caller(&probed, &wrapped);
         }
     }
 
@@ -216,9 +216,9 @@ on_each_delegate! {
                     arguments.extend(call);
                     probed.through("", setpriv, &arguments).without(&["ns/mnt"])
                 };
-                let theirs = run(&probed.probe.program);
-                let ours = run(probed.node.handler().path());
-                assert_eq!(theirs, ours, "{settings:?} {call:?}");
+                let bare = run(&probed.probe.program);
+                let wrapped = run(probed.node.handler().path());
+                assert_eq!(bare, wrapped, "{settings:?} {call:?}");
             }
             assert!(app.config_bytes() != app.spec().to_string().as_bytes(), "no volume was found");
         }

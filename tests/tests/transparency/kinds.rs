@@ -59,9 +59,9 @@ on_each_delegate! {
         let sandbox = node.run(&bundle);
         let hooks = bundle.config()["hooks"]["createRuntime"].clone();
         let hooks = hooks.as_array().expect("hooks");
-        let ours: Vec<_> = hooks.iter().filter(|hook| hook["args"][0] == "crust-mount-hook").collect();
-        assert!(!ours.is_empty(), "{hooks:?}");
-        for hook in ours {
+        let own_hooks: Vec<_> = hooks.iter().filter(|hook| hook["args"][0] == "crust-mount-hook").collect();
+        assert!(!own_hooks.is_empty(), "{hooks:?}");
+        for hook in own_hooks {
             assert_eq!(hook.get("timeout").is_some(), delegate == Delegate::Runc, "{hook}");
         }
         drop(sandbox);

@@ -4,6 +4,8 @@
 mod bind_sources;
 mod budgets;
 mod caller;
+mod compared_container;
+mod container_pair;
 mod errors;
 mod hooks;
 mod inherited;
@@ -21,5 +23,3 @@ mod same_answers;
 mod same_calls;
 mod sockets;
 mod traced_calls;
-mod twin;
-mod twins;

@@ -5,52 +5,52 @@ use std::os::unix::ffi::OsStrExt;
 
 use runcrust_tests::{Bundle, on_each_delegate};
 
+use crate::container_pair::ContainerPair;
 use crate::probed_node::{ProbedNode, os_strings};
-use crate::twins::Twins;
 
 /// Runs both containers from create to delete, twice.
-fn run_twice(twins: &Twins) {
+fn run_twice(pair: &ContainerPair) {
     let globals = "--root @ROOT --log @LOG --log-format json";
     for line in [
         "create --bundle @BUNDLE --pid-file @PIDFILE @ID",
         "state @ID",
         "start @ID",
     ] {
-        let _ = twins.assert_same(&format!("{globals} {line}")).success();
+        let _ = pair.assert_same(&format!("{globals} {line}")).success();
     }
-    twins.wait_for_program("sleep");
+    pair.wait_for_program("sleep");
     for line in ["state @ID", "ps --format json @ID", "exec @ID /bin/true"] {
-        let _ = twins.assert_same(&format!("{globals} {line}")).success();
+        let _ = pair.assert_same(&format!("{globals} {line}")).success();
     }
-    twins.end();
-    let _ = twins.assert_same(&format!("{globals} state @ID")).failure();
+    pair.end();
+    let _ = pair.assert_same(&format!("{globals} state @ID")).failure();
     let run = "run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID";
-    let _ = twins.assert_same(&format!("{globals} {run}")).success();
-    twins.end();
+    let _ = pair.assert_same(&format!("{globals} {run}")).success();
+    pair.end();
 }
 
 on_each_delegate! {
     /// `crust` and `install` are runcrust's commands, but only in the position of a command.
     fn containers_named_like_commands_work(delegate: Delegate) {
         for id in ["create", "run", "restore", "crust", "install", "uninstall", "state", "c.r-u_s+t"] {
-            run_twice(&Twins::plain(delegate, |bundle| bundle.with_id(id)));
+            run_twice(&ContainerPair::plain(delegate, |bundle| bundle.with_id(id)));
         }
     }
 
     fn containers_named_like_commands_have_their_volume(delegate: Delegate) {
         for id in ["create", "crust", "install"] {
-            let twins = Twins::apps(delegate, |bundle| bundle.with_id(id));
-            run_twice(&twins);
-            assert!(twins.has_a_volume());
+            let pair = ContainerPair::apps(delegate, |bundle| bundle.with_id(id));
+            run_twice(&pair);
+            assert!(pair.has_a_volume());
         }
     }
 
     fn a_bundles_path_may_have_blanks_and_quotes(delegate: Delegate) {
         let change = |bundle: Bundle| bundle.in_directory(" a b\tc'\"$(x)\u{e9}\n");
-        run_twice(&Twins::plain(delegate, change));
-        let twins = Twins::apps(delegate, change);
-        run_twice(&twins);
-        assert!(twins.has_a_volume());
+        run_twice(&ContainerPair::plain(delegate, change));
+        let pair = ContainerPair::apps(delegate, change);
+        run_twice(&pair);
+        assert!(pair.has_a_volume());
     }
 
     fn values_named_crust_are_not_the_command(delegate: Delegate) {
@@ -100,9 +100,9 @@ on_each_delegate! {
     /// 1.28 creates a container that it cannot read.
     fn a_bundle_that_is_not_utf8_is_passed_to_the_delegate(delegate: Delegate) {
         let odd = OsStr::from_bytes(b"caf\xe9 \xff");
-        let twins = Twins::plain(delegate, |bundle| bundle.in_directory(odd));
+        let pair = ContainerPair::plain(delegate, |bundle| bundle.in_directory(odd));
         // The bundle is the working directory, because the words of a call are UTF-8 here.
-        let _ = twins.assert_same("--root @ROOT --log @WORK/log create @ID");
-        let _ = twins.assert_same("--root @ROOT state @ID").failure();
+        let _ = pair.assert_same("--root @ROOT --log @WORK/log create @ID");
+        let _ = pair.assert_same("--root @ROOT state @ID").failure();
     }
 }

@@ -33,8 +33,8 @@ impl Scene {
     fn new(delegate: Delegate) -> Self {
         let node = Node::on_root_mount(delegate);
         let (traces, hook) = (node.dir().subdir("traces"), node.dir().join("hook"));
-        let ours = binary("crust-mount-hook");
-        let (file, program) = (traces.join("$1"), ours.display());
+        let hook_program = binary("crust-mount-hook");
+        let (file, program) = (traces.join("$1"), hook_program.display());
         let file = file.display();
         let script =
             format!("#!/bin/sh\nexec /usr/bin/strace -f -qq -ttt -o \"{file}\" {program} \"$@\"\n");
@@ -42,7 +42,7 @@ impl Scene {
         fs::set_permissions(&hook, Permissions::from_mode(0o755)).unwrap();
         let configuration = node.handler().configuration();
         let text = fs::read_to_string(&configuration).unwrap();
-        let changed = text.replace(&format!("{ours:?}"), &format!("{hook:?}"));
+        let changed = text.replace(&format!("{hook_program:?}"), &format!("{hook:?}"));
         assert_ne!(changed, text);
         fs::write(&configuration, changed).unwrap();
         Self { node, traces }

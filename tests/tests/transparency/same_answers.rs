@@ -2,8 +2,8 @@
 
 use runcrust_tests::{Bundle, Node, on_each_delegate};
 
-use crate::twin::Call;
-use crate::twins::Twins;
+use crate::compared_container::Call;
+use crate::container_pair::ContainerPair;
 
 /// Commands that print texts or features. Their output must be the same to the byte.
 const TEXTS: &str = "
@@ -81,22 +81,22 @@ const FAILING_COMMANDS: &str = "
 
 on_each_delegate! {
     fn version_help_and_features_are_the_delegates(delegate: Delegate) {
-        let twins = Twins::plain(delegate, |bundle| bundle);
+        let pair = ContainerPair::plain(delegate, |bundle| bundle);
         let texts = TEXTS.lines().skip(1).map(str::trim);
         for line in texts {
             let call = Call { exact: true, ..Call::default() };
-            let answer = twins.assert_same_call(Call { line, ..call });
+            let answer = pair.assert_same_call(Call { line, ..call });
             if line == "--version" {
                 let first = format!("{delegate} version ");
                 assert!(answer.stdout.starts_with(&first), "{answer:?}");
             }
-            let _ = twins.assert_same(&format!("--root @ROOT --log @LOG --log-format json {line}"));
+            let _ = pair.assert_same(&format!("--root @ROOT --log @LOG --log-format json {line}"));
         }
     }
 
     fn failures_are_the_delegates(delegate: Delegate) {
         // A container that can be created but not started, so that `create` gets as far as it can before it fails.
-        let twins = Twins::plain(delegate, |bundle| bundle.args(["/no/such/program"]));
+        let pair = ContainerPair::plain(delegate, |bundle| bundle.args(["/no/such/program"]));
         let lines = FAILING_COMMANDS.lines().map(str::trim).filter(|line| !line.is_empty());
         for line in lines {
             for globals in [
@@ -104,7 +104,7 @@ on_each_delegate! {
                 "--root @ROOT --log @LOG",
                 "--root=@ROOT --log=@LOG --log-format=json",
             ] {
-                let _ = twins.assert_same(&format!("{globals} {line}"));
+                let _ = pair.assert_same(&format!("{globals} {line}"));
             }
         }
     }

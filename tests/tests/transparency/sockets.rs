@@ -7,8 +7,8 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, on_each_delegate, wait_until};
 use serde_json::json;
 
-use crate::twin::{Call, masked};
-use crate::twins::Twins;
+use crate::compared_container::{Call, masked};
+use crate::container_pair::ContainerPair;
 
 /// Opens three descriptors, of which the first two are passed as systemd does.
 const ACTIVATED: &str = "exec 3<@WORK/three 4<@WORK/four 5<@WORK/five
@@ -27,33 +27,33 @@ fn listing_descriptors(bundle: Bundle) -> Bundle {
     bundle.script(SCRIPT)
 }
 
-fn write_files(twins: &Twins) {
-    for twin in twins.both() {
+fn write_files(pair: &ContainerPair) {
+    for member in pair.members() {
         for name in ["three", "four", "five"] {
-            fs::write(twin.work.join(name), format!("{name}\n")).unwrap();
+            fs::write(member.work.join(name), format!("{name}\n")).unwrap();
         }
     }
 }
 
 /// Asserts that both containers have seen the same, and returns that.
 #[track_caller]
-fn same_seen(twins: &Twins) -> String {
-    let [theirs, ours] = twins.both().map(|twin| {
-        let file = twin.container.bundle().join("rootfs/seen");
+fn same_seen(pair: &ContainerPair) -> String {
+    let [bare, wrapped] = pair.members().map(|member| {
+        let file = member.container.bundle().join("rootfs/seen");
         wait_until("the container's output", WAIT_TIMEOUT, || file.exists());
         let text = fs::read_to_string(&file).unwrap();
         fs::remove_file(&file).unwrap();
         text
     });
     assert_eq!(
-        theirs, ours,
+        bare, wrapped,
         "left: in the bare delegate's container; right: in runcrust's"
     );
-    ours
+    wrapped
 }
 
-fn pass_descriptors(twins: &Twins) {
-    write_files(twins);
+fn pass_descriptors(pair: &ContainerPair) {
+    write_files(pair);
     let create = "create --bundle @BUNDLE --pid-file @PIDFILE @ID";
     let preserve = "create --bundle @BUNDLE --pid-file @PIDFILE --preserve-fds 1 @ID";
     for (line, shell, expected) in [
@@ -78,19 +78,19 @@ fn pass_descriptors(twins: &Twins) {
             shell: Some(shell),
             ..Call::default()
         };
-        let _ = twins.assert_same_call(call).success().silent();
+        let _ = pair.assert_same_call(call).success().silent();
         if line.contains("create") {
-            let _ = twins.assert_same("--root @ROOT start @ID").success();
+            let _ = pair.assert_same("--root @ROOT start @ID").success();
         }
-        let seen = same_seen(twins);
+        let seen = same_seen(pair);
         if shell == ACTIVATED {
             let (first, rest) = seen.split_once('\n').unwrap();
             // crun 1.8.1 does not pass LISTEN_FDS.
             assert!(first.contains(", pid 1, "), "{line}: {first}");
             assert_eq!(rest, expected, "{line}");
         }
-        twins.wait_until_ended();
-        let _ = twins.assert_same("--root @ROOT delete --force @ID");
+        pair.wait_until_ended();
+        let _ = pair.assert_same("--root @ROOT delete --force @ID");
     }
 }
 
@@ -104,8 +104,8 @@ fn terminal(bundle: Bundle) -> Bundle {
 #[track_caller]
 fn receive_terminals(sockets: &[ConsoleSocket; 2]) -> [Terminal; 2] {
     let terminals = sockets.each_ref().map(ConsoleSocket::receive);
-    let [theirs, ours] = terminals.each_ref().map(|terminal| masked(&terminal.name));
-    assert_eq!(theirs, ours);
+    let [bare, wrapped] = terminals.each_ref().map(|terminal| masked(&terminal.name));
+    assert_eq!(bare, wrapped);
     assert!(terminals.iter().all(Terminal::is_a_terminal));
     terminals
 }
@@ -120,30 +120,30 @@ fn assert_same_dialog(mut terminals: [Terminal; 2]) {
     assert_eq!(texts[0], texts[1]);
 }
 
-fn use_consoles(twins: &Twins) {
-    let sockets = twins
-        .both()
-        .map(|twin| ConsoleSocket::bind(twin.work.join("tty")));
+fn use_consoles(pair: &ContainerPair) {
+    let sockets = pair
+        .members()
+        .map(|member| ConsoleSocket::bind(member.work.join("tty")));
     let globals = "--root @ROOT --log @LOG --log-format json";
     // Without a console socket the terminal would have no recipient.
-    let _ = twins
+    let _ = pair
         .assert_same(&format!(
             "{globals} create --bundle @BUNDLE --pid-file @PIDFILE @ID"
         ))
         .failure();
-    let _ = twins
+    let _ = pair
         .assert_same(&format!(
             "{globals} create --bundle @BUNDLE --console-socket @WORK/no @ID"
         ))
         .failure();
 
     let create = "create --bundle @BUNDLE --pid-file @PIDFILE --console-socket @WORK/tty @ID";
-    let _ = twins
+    let _ = pair
         .assert_same(&format!("{globals} {create}"))
         .success()
         .silent();
     let container = receive_terminals(&sockets);
-    let _ = twins.assert_same(&format!("{globals} start @ID")).success();
+    let _ = pair.assert_same(&format!("{globals} start @ID")).success();
     assert_same_dialog(container);
 
     let process = json!({
@@ -153,40 +153,40 @@ fn use_consoles(twins: &Twins) {
         "env": ["PATH=/bin"],
         "cwd": "/",
     });
-    for twin in twins.both() {
-        fs::write(twin.work.join("exec.json"), process.to_string()).unwrap();
+    for member in pair.members() {
+        fs::write(member.work.join("exec.json"), process.to_string()).unwrap();
     }
     for exec in [
         "exec --process @WORK/exec.json --console-socket @WORK/tty --detach --pid-file @WORK/pid @ID",
         "exec --pid-file @WORK/pid --console-socket @WORK/tty --process @WORK/exec.json --detach --tty @ID",
     ] {
-        let _ = twins
+        let _ = pair
             .assert_same(&format!("{globals} {exec}"))
             .success()
             .silent();
         assert_same_dialog(receive_terminals(&sockets));
     }
-    twins.end();
+    pair.end();
 }
 
 on_each_delegate! {
     fn activated_sockets_reach_the_container(delegate: Delegate) {
-        pass_descriptors(&Twins::plain(delegate, listing_descriptors));
+        pass_descriptors(&ContainerPair::plain(delegate, listing_descriptors));
     }
 
     fn activated_sockets_reach_a_container_with_a_volume(delegate: Delegate) {
-        let twins = Twins::apps(delegate, listing_descriptors);
-        pass_descriptors(&twins);
-        assert!(twins.has_a_volume());
+        let pair = ContainerPair::apps(delegate, listing_descriptors);
+        pass_descriptors(&pair);
+        assert!(pair.has_a_volume());
     }
 
     fn a_terminal_reaches_the_caller(delegate: Delegate) {
-        use_consoles(&Twins::plain(delegate, terminal));
+        use_consoles(&ContainerPair::plain(delegate, terminal));
     }
 
     fn a_terminal_of_an_app_with_a_volume_reaches_the_caller(delegate: Delegate) {
-        let twins = Twins::apps(delegate, terminal);
-        use_consoles(&twins);
-        assert!(twins.has_a_volume());
+        let pair = ContainerPair::apps(delegate, terminal);
+        use_consoles(&pair);
+        assert!(pair.has_a_volume());
     }
 }

@@ -10,8 +10,8 @@ use runcrust_tests::crustlet::Metrics;
 use runcrust_tests::csi::CsiRequest;
 use runcrust_tests::{process, wait_until};
 
-use super::lane::Lane;
 use super::node::{AgentNode, TIMEOUT};
+use super::pair_sequence::PairSequence;
 use crate::leftovers::collect_paths_below;
 
 impl AgentNode {
@@ -21,7 +21,7 @@ impl AgentNode {
     /// # Panics
     ///
     /// If a counter doesn't match.
-    pub(super) fn check_counters(&self, one: &mut Lane<'_>, other: &mut Lane<'_>) {
+    pub(super) fn check_counters(&self, one: &mut PairSequence<'_>, other: &mut PairSequence<'_>) {
         let pairs = [one.start_first(), other.start_first()];
         let testbed = &self.testbed;
         self.wait_quiet();

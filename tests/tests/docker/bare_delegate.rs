@@ -63,20 +63,20 @@ on_each_delegate! {
             (&["--user=nobody-has-this-name"], &["/bin/true"]),
         ];
         for (flags, command) in rows {
-            let outputs = twin_run(&docker, "crust", flags, command);
-            assert_eq!(outputs, twin_run(&docker, "bare", flags, command), "{flags:?} {command:?}");
+            let outputs = run_outputs(&docker, "crust", flags, command);
+            assert_eq!(outputs, run_outputs(&docker, "bare", flags, command), "{flags:?} {command:?}");
             // Two equal errors of the command line must not pass.
             let has_printed = outputs.iter().any(|(_, stdout, _)| stdout.contains("CapEff:"));
             assert_eq!(command == print, has_printed, "{flags:?}: {outputs:?}");
         }
         let attached = ["crust", "bare"].map(|runtime| {
-            let flags = ["--runtime", runtime, "--hostname=twin"];
-            let run = docker.run_attached(&flags, "hostname; echo err >&2", 7, ["twin\n", "err\n"]);
+            let flags = ["--runtime", runtime, "--hostname=compared"];
+            let run = docker.run_attached(&flags, "hostname; echo err >&2", 7, ["compared\n", "err\n"]);
             (run.status.code(), run.stdout, run.stderr)
         });
-        assert_eq!(attached, ["crust", "bare"].map(|_| (Some(7), "twin\n".to_owned(), "err\n".to_owned())));
-        let life = twin_life(&docker, "crust");
-        assert_eq!(life, twin_life(&docker, "bare"));
+        assert_eq!(attached, ["crust", "bare"].map(|_| (Some(7), "compared\n".to_owned(), "err\n".to_owned())));
+        let life = life_outputs(&docker, "crust");
+        assert_eq!(life, life_outputs(&docker, "bare"));
         for status in ["running 0", "paused 0", "exited 137"] {
             assert!(life.iter().any(|output| output.1.starts_with(status)), "{status}: {life:#?}");
         }
@@ -86,47 +86,47 @@ on_each_delegate! {
 
 /// Runs a container to its end, detached (see [`Docker::run_attached`]), and returns the outputs of the commands. The
 /// third is the log, which has the container's own output.
-fn twin_run(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Output; 4] {
+fn run_outputs(docker: &Docker, runtime: &str, flags: &[&str], command: &[&str]) -> [Output; 4] {
     let run = [
         "run",
         "--detach",
-        "--name=twin",
-        "--hostname=twin",
+        "--name=compared",
+        "--hostname=compared",
         "--runtime",
         runtime,
     ];
     let run = [&run, flags, &[DOCKER_IMAGE], command].concat();
     let started = docker.run(&run);
-    let ended = docker.run(&["wait", "twin"]);
-    let mut log = docker.run(&["logs", "twin"]);
+    let ended = docker.run(&["wait", "compared"]);
+    let mut log = docker.run(&["logs", "compared"]);
     // Every command that starts writes something. The daemon of docker 28 may report the end before that is in the log.
     wait_until("the container's log", WAIT_TIMEOUT, || {
-        log = docker.run(&["logs", "twin"]);
+        log = docker.run(&["logs", "compared"]);
         !(started.status.success() && log.stdout.is_empty() && log.stderr.is_empty())
     });
-    [started, ended, log, docker.run(&["rm", "twin"])].map(|run| output(&run))
+    [started, ended, log, docker.run(&["rm", "compared"])].map(|run| output(&run))
 }
 
 /// Returns the outputs of the commands in a container's life, with its state after each.
-fn twin_life(docker: &Docker, runtime: &str) -> Vec<Output> {
+fn life_outputs(docker: &Docker, runtime: &str) -> Vec<Output> {
     let state = [
         "inspect",
         "--format={{.State.Status}} {{.State.ExitCode}} {{.State.Error}} {{.RestartCount}}",
-        "twin",
+        "compared",
     ];
     let steps: [&[&str]; 16] = [
         &[
             "run",
             "--detach",
-            "--name=twin",
-            "--hostname=twin",
+            "--name=compared",
+            "--hostname=compared",
             "--runtime",
             runtime,
             DOCKER_IMAGE,
         ],
         &[
             "exec",
-            "twin",
+            "compared",
             "/bin/sh",
             "-c",
             "echo out; echo err >&2; exit 5",
@@ -134,7 +134,7 @@ fn twin_life(docker: &Docker, runtime: &str) -> Vec<Output> {
         &[
             "exec",
             "--tty",
-            "twin",
+            "compared",
             "/bin/sh",
             "-c",
             "test -t 1 && echo terminal",
@@ -144,7 +144,7 @@ fn twin_life(docker: &Docker, runtime: &str) -> Vec<Output> {
             "--user=5:6",
             "--env=A=b",
             "--workdir=/tmp",
-            "twin",
+            "compared",
             "/bin/sh",
             "-c",
             "id; env; pwd",
@@ -152,22 +152,22 @@ fn twin_life(docker: &Docker, runtime: &str) -> Vec<Output> {
         &[
             "exec",
             "--privileged",
-            "twin",
+            "compared",
             "/bin/grep",
             "Cap",
             "/proc/self/status",
         ],
-        &["exec", "twin", "/no/such/program"],
-        &["top", "twin", "-o", "args"],
-        &["pause", "twin"],
-        &["exec", "twin", "/bin/true"],
-        &["unpause", "twin"],
-        &["update", "--pids-limit=44", "twin"],
-        &["restart", "-t0", "twin"],
-        &["diff", "twin"],
-        &["kill", "twin"],
-        &["wait", "twin"],
-        &["rm", "twin"],
+        &["exec", "compared", "/no/such/program"],
+        &["top", "compared", "-o", "args"],
+        &["pause", "compared"],
+        &["exec", "compared", "/bin/true"],
+        &["unpause", "compared"],
+        &["update", "--pids-limit=44", "compared"],
+        &["restart", "-t0", "compared"],
+        &["diff", "compared"],
+        &["kill", "compared"],
+        &["wait", "compared"],
+        &["rm", "compared"],
     ];
     let mut outputs = Vec::new();
     for step in steps {

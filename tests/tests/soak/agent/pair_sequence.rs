@@ -1,4 +1,4 @@
-//! A lane: pairs of pods that run one after the other.
+//! Pairs of pods that run one after the other.
 
 use std::sync::atomic::Ordering;
 
@@ -11,10 +11,10 @@ use super::node::{AgentNode, TIMEOUT};
 use super::pair::{LINES, Pair, PodPlan};
 
 /// Runs pairs of pods one after the other.
-pub(super) struct Lane<'s> {
+pub(super) struct PairSequence<'s> {
     node: &'s AgentNode,
     index: usize,
-    lived: usize,
+    started: usize,
     random: Random,
 }
 
@@ -37,26 +37,29 @@ const REMOVALS: [Removal; 5] = [
     Removal::Forced,
 ];
 
-impl<'s> Lane<'s> {
+impl<'s> PairSequence<'s> {
     pub(super) fn new(node: &'s AgentNode, index: usize, random: Random) -> Self {
         Self {
             node,
             index,
-            lived: 0,
+            started: 0,
             random,
         }
     }
 
     /// Runs one pair.
-    pub(super) fn live(&mut self) {
+    pub(super) fn run_pair(&mut self) {
         let pair = self.start_first();
         self.finish(pair);
     }
 
     /// Starts the first pod of a new pair, and waits until it has written.
     pub(super) fn start_first(&mut self) -> Pair {
-        let pair = Pair::new(&format!("l{}-{}", self.index, self.lived), &mut self.random);
-        self.lived += 1;
+        let pair = Pair::new(
+            &format!("l{}-{}", self.index, self.started),
+            &mut self.random,
+        );
+        self.started += 1;
         self.write(&pair.shared);
         self.apply(&pair.plans[0]);
         self.wait_done(&pair.plans[0]);

@@ -1,4 +1,4 @@
-//! A lane: pods that run one after the other with the same two volumes.
+//! Pods that run one after the other with the same two volumes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,14 @@ pub(crate) struct Volume {
 }
 
 /// Runs pods one after the other.
-pub(crate) struct Lane<'a> {
+pub(crate) struct PodSequence<'a> {
     pub(crate) soak_node: &'a SoakNode,
     pub(crate) volumes: [Volume; 2],
     pub(crate) random: Random,
     pub(crate) tally: Tally,
 }
 
-impl<'a> Lane<'a> {
+impl<'a> PodSequence<'a> {
     pub(crate) fn new(soak_node: &'a SoakNode, random: Random) -> Self {
         let volumes = ["ext4", "xfs"].map(|fstype| Volume {
             device: soak_node.node.formatted(fstype),
@@ -50,10 +50,10 @@ impl<'a> Lane<'a> {
     }
 
     /// Runs one pod.
-    pub(crate) fn live(&mut self) {
+    pub(crate) fn run_pod(&mut self) {
         let uid = self.soak_node.uid();
         let targets = self.stage(&uid);
-        PodLife::new(self, &uid, &targets).live();
+        PodLife::new(self, &uid, &targets).run();
         for target in &targets {
             self.unstage(target);
             // kubelet removes the directory after the unpublish. It must be empty: nothing was written to the host's

@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use runcrust_tests::{Bundle, Container, Runtime, TestDir};
 use serde_json::{Map, Value};
 
-/// The result of a call. Numbers are masked, and with them times and the twins' names.
+/// The result of a call. Numbers are masked, and with them times and the names of the two containers.
 #[derive(Debug, PartialEq)]
 #[must_use]
 pub(crate) struct Answer {
@@ -79,7 +79,7 @@ fn without_origin(line: &str) -> String {
 }
 
 /// One of the two containers.
-pub(crate) struct Twin {
+pub(crate) struct ComparedContainer {
     pub(crate) container: Container,
     pub(crate) runtime: Runtime,
     pub(crate) bundle: Bundle,
@@ -87,7 +87,7 @@ pub(crate) struct Twin {
     pub(crate) work: PathBuf,
 }
 
-impl Twin {
+impl ComparedContainer {
     pub(crate) fn new(runtime: &Runtime, bundle: Bundle, dir: &TestDir) -> Self {
         Self {
             container: Container::new(runtime, &bundle),

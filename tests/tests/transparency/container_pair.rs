@@ -10,12 +10,12 @@ use runcrust_tests::{
     wait_until,
 };
 
-use crate::twin::{Answer, Call, Twin};
+use crate::compared_container::{Answer, Call, ComparedContainer};
 
 /// The two containers and their environment. Dropped in this order.
-pub(crate) struct Twins {
-    pub(crate) bare: Twin,
-    pub(crate) ours: Twin,
+pub(crate) struct ContainerPair {
+    pub(crate) bare: ComparedContainer,
+    pub(crate) wrapped: ComparedContainer,
     #[expect(dead_code, reason = "guards")]
     sandboxes: Option<[Container; 2]>,
     device: Option<LoopDevice>,
@@ -23,15 +23,16 @@ pub(crate) struct Twins {
     pub(crate) node: Node,
 }
 
-impl Twins {
+impl ContainerPair {
     /// Returns containers without volumes. `change` adapts each bundle.
     pub(crate) fn plain(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let (node, dir) = (Node::new(delegate), TestDir::new());
-        let make =
-            |runtime: &Runtime, dir| Twin::new(runtime, change(Bundle::plain(dir)).write(), dir);
+        let make = |runtime: &Runtime, dir| {
+            ComparedContainer::new(runtime, change(Bundle::plain(dir)).write(), dir)
+        };
         Self {
             bare: make(&Runtime::bare(delegate), &dir),
-            ours: make(&node.handler().runtime(), node.dir()),
+            wrapped: make(&node.handler().runtime(), node.dir()),
             sandboxes: None,
             device: None,
             dir,
@@ -45,11 +46,11 @@ impl Twins {
         let device = node.ext4();
         let _target = node.stage(POD, "pv-1", &device, &[]);
         let make = |runtime: &Runtime, dir| {
-            Twin::new(runtime, change(Bundle::sandbox(dir, POD)).write(), dir)
+            ComparedContainer::new(runtime, change(Bundle::sandbox(dir, POD)).write(), dir)
         };
         Self {
             bare: make(&Runtime::bare(delegate), &dir),
-            ours: make(&node.handler().runtime(), node.dir()),
+            wrapped: make(&node.handler().runtime(), node.dir()),
             sandboxes: None,
             device: Some(device),
             dir,
@@ -61,13 +62,13 @@ impl Twins {
     /// the bare delegate.
     pub(crate) fn apps(delegate: Delegate, change: impl Fn(Bundle) -> Bundle) -> Self {
         let pods = Self::sandboxes(delegate, |bundle| bundle);
-        for twin in [&pods.bare, &pods.ours] {
-            let _ = twin.container.create().success();
-            let _ = twin.container.start().success();
+        for member in [&pods.bare, &pods.wrapped] {
+            let _ = member.container.create().success();
+            let _ = member.container.start().success();
         }
         let Self {
             bare,
-            ours,
+            wrapped,
             device,
             dir,
             node,
@@ -75,14 +76,14 @@ impl Twins {
         } = pods;
         let data = dir.subdir("data");
         let target = node.target(POD, "pv-1");
-        let make = |old: &Twin, dir: &TestDir, source: &Path| {
+        let make = |old: &ComparedContainer, dir: &TestDir, source: &Path| {
             let bundle = Bundle::app_in(dir, &old.container).bind(source, "/data", &[]);
-            Twin::new(&old.runtime, change(bundle).write(), dir)
+            ComparedContainer::new(&old.runtime, change(bundle).write(), dir)
         };
         Self {
             bare: make(&bare, &dir, &data),
-            ours: make(&ours, node.dir(), &target),
-            sandboxes: Some([bare.container, ours.container]),
+            wrapped: make(&wrapped, node.dir(), &target),
+            sandboxes: Some([bare.container, wrapped.container]),
             device,
             dir,
             node,
@@ -95,19 +96,19 @@ impl Twins {
             line,
             ..Call::default()
         };
-        self.both().map(|twin| twin.call(&call))
+        self.members().map(|member| member.call(&call))
     }
 
     /// Calls both runtimes, and asserts that the answers are the same.
     #[track_caller]
     pub(crate) fn assert_same_call(&self, call: Call<'_>) -> Answer {
-        let (theirs, ours) = (self.bare.call(&call), self.ours.call(&call));
+        let (bare, wrapped) = (self.bare.call(&call), self.wrapped.call(&call));
         assert_eq!(
-            theirs, ours,
+            bare, wrapped,
             "left: bare; right: by runcrust: {}",
             call.line
         );
-        ours
+        wrapped
     }
 
     #[track_caller]
@@ -121,8 +122,8 @@ impl Twins {
     /// Waits until the command lines of both containers' processes contain `name`.
     #[track_caller]
     pub(crate) fn wait_for_program(&self, name: &str) {
-        for twin in self.both() {
-            let pid = twin.pid().expect("a pid file");
+        for member in self.members() {
+            let pid = member.pid().expect("a pid file");
             wait_until("the container's program", WAIT_TIMEOUT, || {
                 fs::read_to_string(format!("/proc/{pid}/cmdline"))
                     .is_ok_and(|line| line.contains(name))
@@ -133,8 +134,8 @@ impl Twins {
     /// Waits until both containers are frozen: crun's `pause` does not wait for it.
     #[track_caller]
     pub(crate) fn wait_until_frozen(&self) {
-        for twin in self.both() {
-            let group = twin.container.cgroup();
+        for member in self.members() {
+            let group = member.container.cgroup();
             wait_until("a frozen container", WAIT_TIMEOUT, || {
                 cgroup::is_frozen(group)
             });
@@ -145,8 +146,8 @@ impl Twins {
     /// while it waits for the other processes of the namespace.
     #[track_caller]
     pub(crate) fn wait_until_ended(&self) {
-        for twin in self.both() {
-            let (group, pid) = (twin.container.cgroup(), twin.pid());
+        for member in self.members() {
+            let (group, pid) = (member.container.cgroup(), member.pid());
             wait_until("the container's end", WAIT_TIMEOUT, || {
                 cgroup::processes(group).is_empty() && !pid.is_some_and(process::is_alive)
             });
@@ -162,12 +163,12 @@ impl Twins {
         let _ = self.assert_same("--root @ROOT delete @ID").success();
     }
 
-    pub(crate) fn both(&self) -> [&Twin; 2] {
-        [&self.bare, &self.ours]
+    pub(crate) fn members(&self) -> [&ComparedContainer; 2] {
+        [&self.bare, &self.wrapped]
     }
 
     /// Returns whether runcrust has rewritten its bundle for a volume.
     pub(crate) fn has_a_volume(&self) -> bool {
-        self.device.is_some() && self.ours.bundle.config() != *self.ours.bundle.spec()
+        self.device.is_some() && self.wrapped.bundle.config() != *self.wrapped.bundle.spec()
     }
 }
