@@ -64,7 +64,7 @@ pub(crate) enum DelegateError {
     )]
     Recursion(PathBuf),
     /// runcrust's own device and inode numbers are needed to detect recursion.
-    #[error("stat(\"/proc/self/exe\"); hint: is /proc mounted?")]
+    #[error("stat(\"/proc/self/exe\"); hint: check that a procfs is mounted on /proc")]
     Proc(#[source] io::Error),
     /// execve(2) failed.
     #[error("delegate {}: execve", path.display())]

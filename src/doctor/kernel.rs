@@ -75,12 +75,14 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
     }
     let fix = match errno {
         Errno::PERM | Errno::ACCESS => {
-            "run this with CAP_SYS_ADMIN on the node itself; does a seccomp profile or a security module \
-             refuse the call?"
+            "run this with CAP_SYS_ADMIN on the node itself, and check that no seccomp profile or security module \
+             refuses the call"
         }
-        Errno::NOSYS => "boot Linux 5.12 or newer; does a seccomp profile hide the call?",
+        Errno::NOSYS => {
+            "boot Linux 5.12 or newer, and check that no seccomp profile hides the call"
+        }
         Errno::NOSPC => "raise /proc/sys/user/max_mnt_namespaces",
-        _ => "this kernel can't mount volumes; look for the reason in the kernel log (dmesg)",
+        _ => "look for the reason in the kernel's log (dmesg); this kernel can't mount volumes",
     };
     Finding::fail(MOUNT_API, found, fix)
 }

@@ -88,7 +88,7 @@ fn judge(identity: &EffectiveKind<'_>, reply: &VersionReply) -> Finding {
         VersionReply::Unrecognized(reason) => Finding::warn(
             CHECK,
             format!("{path} --version: {reason}"),
-            "is it an OCI runtime? use runc, crun or youki",
+            "check that it is an OCI runtime; use runc, crun or youki",
         ),
     }
 }

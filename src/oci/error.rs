@@ -26,12 +26,14 @@ impl fmt::Display for ParserFamily {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DocumentError {
     /// JSON text must be UTF-8 (RFC 8259, 8.1).
-    #[error("config.json isn't UTF-8")]
+    #[error("config.json isn't UTF-8; hint: regenerate the bundle's config.json")]
     Encoding(#[source] std::str::Utf8Error),
-    #[error("config.json isn't valid JSON")]
+    #[error("config.json isn't valid JSON; hint: regenerate the bundle's config.json")]
     Syntax(#[source] serde_json::Error),
     /// A value doesn't have the type that the OCI runtime specification requires.
-    #[error("config.json: {json_path} is {found}, not {expected}")]
+    #[error(
+        "config.json: {json_path} is {found}, not {expected}; hint: regenerate the bundle's config.json"
+    )]
     WrongType {
         /// The JSON path.
         json_path: String,
@@ -39,7 +41,10 @@ pub(crate) enum DocumentError {
         found: &'static str,
     },
     /// A string contains an unpaired surrogate, which Go and C parsers decode differently.
-    #[error("config.json: {json_path} is not valid Unicode")]
+    #[error(
+        "config.json: {json_path} is not valid Unicode; hint: remove unpaired surrogates (\\uD800 to \\uDFFF) from \
+         the string"
+    )]
     Text {
         /// The JSON path.
         json_path: String,
@@ -87,7 +92,7 @@ pub(crate) enum DocumentError {
     )]
     Reserved { prefix: &'static str },
     /// An array is too long.
-    #[error("config.json: {json_path} has more than {limit} elements")]
+    #[error("config.json: {json_path} has more than {limit} elements; hint: remove some of them")]
     TooMany {
         /// The JSON path of the array.
         json_path: String,

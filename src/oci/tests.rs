@@ -204,14 +204,19 @@ fn errors_about_a_wrong_type_name_the_json_path() {
     ] {
         assert_eq!(
             first_error(text),
-            Some(format!("config.json: {sentence}")),
+            Some(format!(
+                "config.json: {sentence}; hint: regenerate the bundle's config.json"
+            )),
             "{text}"
         );
     }
     let unpaired_surrogate = first_error(r#"{"mounts":[{"source":"\ud800"}]}"#);
     assert_eq!(
         unpaired_surrogate.as_deref(),
-        Some("config.json: mounts[0].source is not valid Unicode")
+        Some(
+            "config.json: mounts[0].source is not valid Unicode; hint: remove unpaired surrogates (\\uD800 to \
+             \\uDFFF) from the string"
+        )
     );
 }
 

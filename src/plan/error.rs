@@ -41,7 +41,7 @@ pub(crate) enum PlanError {
     },
     #[error(
         "volume {volume}: its target path belongs to pod {owner}, but sandbox {sandbox} was created for \
-         pod {pod}; hint: a pod can only have its own volumes"
+         pod {pod}; hint: use a volume of this pod; if the source was written by hand, correct it"
     )]
     OtherPod {
         volume: String,
@@ -50,9 +50,8 @@ pub(crate) enum PlanError {
         pod: String,
     },
     #[error(
-        "volume {volume}: the config joins namespace {path}, but sandbox {sandbox} is process {pid}; hint: a \
-         container can only join the namespaces of its own pod's sandbox; if that sandbox was replaced in the \
-         meantime, recreate the pod"
+        "volume {volume}: the config joins namespace {path}, but sandbox {sandbox} is process {pid}; hint: join \
+         only namespaces of the pod's own sandbox; if that sandbox was replaced in the meantime, recreate the pod"
     )]
     OtherNamespace {
         volume: String,

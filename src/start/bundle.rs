@@ -70,7 +70,7 @@ impl<'a> Bundle<'a> {
         if let Err(error) = file.replace(&text) {
             self.state.remove_bundle(name)?;
             return Err(error).context(
-                "hint: runcrust replaces the config.json of a bundle with volumes, so its directory has to be writable",
+                "hint: make the bundle's directory writable; runcrust replaces the config.json of a bundle with volumes",
             );
         }
         Ok(())

@@ -158,7 +158,7 @@ fn check_pod(target: &TargetPath, record: &SandboxRecord) -> Result<(), Failure>
             code: GrpcCode::InvalidArgument,
             message: format!(
                 "volume {}: its target path belongs to pod {}, but sandbox {} was created for pod {}; \
-                 hint: a pod can only have its own volumes",
+                 hint: use a volume of this pod; if the target path was written by hand, correct it",
                 target.volume_name(),
                 owner.display(),
                 record.id,

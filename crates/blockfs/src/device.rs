@@ -120,7 +120,7 @@ pub enum DeviceError {
     /// The file of a loop device is on a file system that doesn't respond.
     #[error(
         "loop device {0}: its backing file is unknown, because the file system of that file doesn't respond; \
-         hint: losetup(8) shows the path of the file"
+         hint: find the path of the file with losetup(8)"
     )]
     Unresponsive(DeviceNumber),
     /// Loop devices can't be probed.

@@ -31,8 +31,8 @@ pub struct ResourceUsage {
 pub enum UsageError {
     /// fstatfs(2) failed. EIO means that the file system was shut down, or that its device is gone.
     #[error(
-        "fstatfs: {}: the usage of the volume's file system can't be read; hint: the kernel log may say what is wrong \
-         with its device", Name(*.0)
+        "fstatfs: {}: the usage of the volume's file system can't be read; hint: see the kernel's log (dmesg) for \
+         errors of its device", Name(*.0)
     )]
     Statfs(rustix::io::Errno),
 }

@@ -29,7 +29,7 @@ pub enum HandlerError {
     /// containerd's configuration has version 1, in which plugins have other names.
     #[error(
         "{file}: is a configuration of version 1 (it has no `version`), and handlers can only be added to \
-         version 2 and later; hint: `containerd config migrate` of containerd 1.7 and later converts it; if it \
+         version 2 and later; hint: convert it with `containerd config migrate` of containerd 1.7 or later; if it \
          only sets keys like `disabled_plugins`, add `version = 2` as the first line and write the full names of \
          plugins, \"io.containerd.grpc.v1.cri\" for \"cri\"", file = .0.display()
     )]

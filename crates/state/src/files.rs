@@ -61,7 +61,7 @@ impl Directory {
             TrustError::Untrusted { path, reason } => untrusted(&path, reason),
             TrustError::Lstat { path, source } => failed("lstat", &path, source),
             // `NotExecutable` doesn't occur here: it is an error of programs alone.
-            TrustError::TooManyLinks | TrustError::NotExecutable(_) => {
+            TrustError::TooManyLinks(_) | TrustError::NotExecutable(_) => {
                 failed("open", path, Errno::LOOP)
             }
         })?;

@@ -29,8 +29,9 @@ pub enum TrustError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("too many symbolic links")]
-    TooManyLinks,
+    /// The path of the first link that isn't followed any more.
+    #[error("{}: too many symbolic links; hint: check whether a link leads to itself", .0.display())]
+    TooManyLinks(PathBuf),
     #[error("{} can't be executed", .0.display())]
     NotExecutable(PathBuf),
 }
@@ -138,7 +139,7 @@ fn follow(
         };
         links += 1;
         if links > MAX_LINKS {
-            return Err((resolved, TrustError::TooManyLinks));
+            return Err((resolved, TrustError::TooManyLinks(next)));
         }
         if target.is_absolute() {
             resolved = PathBuf::from("/");

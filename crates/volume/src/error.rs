@@ -146,12 +146,12 @@ pub(super) enum Cause {
     #[error("nothing is staged at {0}; hint: stage it first, and check that crust_ops is running")]
     NotStaged(TargetPath),
     #[error(
-        "{0} aren't supported by this version; hint: the CSI driver must mount the volume itself, without deferral"
+        "{0} aren't supported by this version; hint: let the CSI driver mount the volume itself, without deferral"
     )]
     Unsupported(&'static str),
     #[error(
-        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: `fstypes` in runcrust's configuration \
-         sets which ones are allowed"
+        "file system {fstype:?} isn't one of those allowed ({allowed}); hint: use one of these, or add {fstype} to \
+         `fstypes` in runcrust's configuration"
     )]
     FileSystem { fstype: String, allowed: String },
     #[error("it is in use by {user}; hint: stop that {noun} first")]
@@ -190,8 +190,8 @@ pub(super) enum Cause {
     },
     #[error(
         "device {device} isn't the disk that was staged: the staged disk had the sequence number {staged}, this one \
-         has {now}; hint: the device was detached, and another disk has its name; stage the volume again, or delete \
-         the pod so that its CSI driver does"
+         has {now}; hint: stage the volume again, or delete the pod so that its CSI driver does; the device was \
+         detached, and another disk has its name"
     )]
     OtherDisk {
         device: String,

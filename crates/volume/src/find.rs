@@ -28,7 +28,7 @@ pub enum VolumeQuery {
 #[derive(Debug, thiserror::Error)]
 pub enum FindError {
     /// No volume matches. The field describes the query, such as "at /path".
-    #[error("nothing is staged {0}; hint: `runcrust crust list` shows the staged volumes")]
+    #[error("nothing is staged {0}; hint: list the staged volumes with `runcrust crust list`")]
     NotFound(String),
     /// The query matches several volumes, and none of them is chosen.
     #[error("several volumes are staged {query}: {}; hint: name one of them by its target path", .volumes.join(", "))]

@@ -101,7 +101,8 @@ fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
 /// and a killed process needs a moment to end.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Fails if a user without a record holds the device exclusively. Waits up to a second for the device to be released.
+/// Fails if a holder without a record has opened the device exclusively. Waits up to a second for the device to be
+/// released.
 pub(super) fn check_not_held(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
     let mut busy = None;
     let free = context.deadline.at_most(RELEASE_TIMEOUT).poll(|| {

@@ -137,7 +137,7 @@ on_each_delegate! {
         let _ = assert_refused_with(&volume, sandbox_of_its_own, "a sandbox only holds volumes for the pod's containers");
         let (mine, other) = (volume.sandbox(), node.sandbox(OTHER_POD));
         let app = |of| volume.app_bundle(of);
-        let explained = assert_refused_with(&volume, app(&other), "a pod can only have its own volumes");
+        let explained = assert_refused_with(&volume, app(&other), "hint: use a volume of this pod");
         assert_eq!(explained["role"]["sandbox"], other.id());
         let annotation = "io.kubernetes.cri.sandbox-id";
         let _ = assert_refused_with(&volume, app(&mine).namespace("ipc", Some(other.pid())), "the config joins namespace");

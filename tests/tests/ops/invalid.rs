@@ -109,7 +109,7 @@ const VOLUMES: [(Change, Code, &str); 14] = [
     (
         |it| set_type(it, volume_type::Type::Network.into()),
         Unimplemented,
-        "network volumes aren't supported by this version; hint: the CSI driver must mount the volume itself",
+        "network volumes aren't supported by this version; hint: let the CSI driver mount the volume itself",
     ),
     (
         |it| it.volume_backing_path = "dev/sdf".into(),

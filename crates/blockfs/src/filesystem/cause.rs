@@ -86,7 +86,7 @@ pub enum MountErrorCause {
     #[error("the kernel still lists another device with the same file-system id")]
     StaleBtrfsDevice,
     /// EBUSY, and the kernel's log has no other reason.
-    #[error("another user holds the device exclusively")]
+    #[error("another holder has opened the device exclusively")]
     InUse,
     /// EBUSY: an exclusive mount was asked for, and the device already has a superblock.
     #[error("the device's file system is mounted already, perhaps in another mount namespace")]
@@ -156,7 +156,7 @@ pub enum MountErrorCause {
     #[error("the mount API needs CAP_SYS_ADMIN")]
     NotPermitted,
     /// Another error, of which only the errno is known.
-    #[error("the kernel refuses")]
+    #[error("the kernel refuses the mount")]
     Other,
 }
 

@@ -19,7 +19,7 @@ use crate::fstypes::{checkers, hint_for_volume_error};
 #[derive(Debug, thiserror::Error)]
 pub enum FsGroupError {
     /// The group is 4294967295, which chown(2) takes for "don't change".
-    #[error("fsGroup {group}: not a group id; hint: group ids end at 4294967294")]
+    #[error("fsGroup {group}: not a group id; hint: use a group id up to 4294967294")]
     InvalidGroup {
         /// The group that was asked for.
         group: u32,
@@ -47,7 +47,7 @@ pub enum FsGroupError {
     /// In each of several passes, the entry was moved or replaced while it was being changed.
     #[error(
         "fsGroup: {} is moved or replaced faster than it can be changed; \
-         hint: another pod or container is changing this volume; retry, and fsGroup continues where it stopped",
+         hint: retry, and fsGroup continues where it stopped; another pod or container is changing this volume",
         DisplayedPath(path)
     )]
     KeepsChanging {
@@ -94,8 +94,8 @@ fn procfs_problem(errno: Option<Errno>) -> String {
 fn hint(errno: Errno) -> Cow<'static, str> {
     let hint = match errno {
         Errno::ROFS => {
-            "; hint: the file system is mounted read-only, or became read-only after an error; \
-             see the kernel's log (dmesg)"
+            "; hint: see the kernel's log (dmesg); the file system is mounted read-only, or became read-only after \
+             an error"
         }
         Errno::DQUOT => "; hint: raise the new group's quota in this volume; it is used up",
         // The walk follows no symbolic links, so ELOOP means that a directory contains one of its own parents.

@@ -33,7 +33,7 @@ pub enum LoopError {
     /// Another process holds the image's lock.
     #[error(
         "image {image:?}: another process is attaching, detaching or formatting it, and has not finished in time; \
-         hint: `lslocks` shows the process"
+         hint: find the process with `lslocks`"
     )]
     Locked {
         /// Path of the image, as the caller gave it.
@@ -67,7 +67,7 @@ pub enum LoopError {
     /// Every free device was taken by another process first.
     #[error(
         "image {image:?}: EBUSY: other processes took each free loop device first, most recently {device:?}; \
-         hint: `fuser --verbose` shows which process has it open"
+         hint: find the process that has it open with `fuser --verbose`"
     )]
     NoneFree {
         /// Path of the image, as the caller gave it.
@@ -106,7 +106,7 @@ pub enum LoopError {
     /// The device is in use, and can't be detached.
     #[error(
         "image {image:?}: {device:?} is in use: {}; \
-         hint: `grep -lw {} /proc/[0-9]*/mountinfo` and `lsblk {}` show where",
+         hint: find out where with `grep -lw {} /proc/[0-9]*/mountinfo` and `lsblk {}`",
         holders.as_deref().unwrap_or("mounted in some mount namespace, or another device lies on it"),
         device.display(), device.display()
     )]
@@ -165,7 +165,7 @@ fn open_by(device: &Path, holders: Option<&str>) -> String {
             "{holders}; hint: release the device there first; `losetup --list` and `lsblk {device}` show where"
         ),
         None => {
-            format!("a process has it open; hint: `fuser --verbose {device}` shows which process")
+            format!("a process has it open; hint: find the process with `fuser --verbose {device}`")
         }
     }
 }
@@ -184,8 +184,10 @@ fn image_hint(errno: Errno) -> &'static str {
 
 fn call_hint(errno: Errno) -> &'static str {
     match errno {
-        Errno::NOTTY | Errno::INVAL => "; hint: LOOP_CONFIGURE needs Linux 5.8 or later",
-        Errno::PERM | Errno::ACCESS => "; hint: this needs CAP_SYS_ADMIN and the node's devices",
+        Errno::NOTTY | Errno::INVAL => {
+            "; hint: boot Linux 5.8 or newer, which LOOP_CONFIGURE needs"
+        }
+        Errno::PERM | Errno::ACCESS => "; hint: run this with CAP_SYS_ADMIN on the node itself",
         _ => "",
     }
 }

@@ -129,8 +129,8 @@ fn info(device: impl AsFd) -> Result<Info, Errno> {
 /// Attaches a file to a loop device (`LOOP_CONFIGURE`, Linux 5.8). losetup(8) shows `name`, which is cut to 63 bytes as
 /// losetup(8) itself does.
 ///
-/// Fails with EBUSY if a file is attached already or another user holds the device exclusively, and with ENOTTY or
-/// EINVAL on an older kernel.
+/// Fails with EBUSY if a file is attached already or another holder has opened the device exclusively, and with ENOTTY
+/// or EINVAL on an older kernel.
 pub(crate) fn attach_loop(
     device: impl AsFd,
     file: impl AsFd,

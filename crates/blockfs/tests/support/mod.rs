@@ -147,7 +147,7 @@ pub fn run(command: &mut Command) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Waits until no user holds the device exclusively. The kernel may need some time for that (214 ms after 300 MB were
+/// Waits until nothing holds the device exclusively. The kernel may need some time for that (214 ms after 300 MB were
 /// written), but more than ten seconds mean that a mount or descriptor has leaked.
 pub fn wait_until_free(device: &Device) {
     let start = Instant::now();

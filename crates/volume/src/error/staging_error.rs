@@ -23,7 +23,7 @@ pub enum StagingError {
     /// The target path is a mount point, or the trigger of an automount.
     #[error(
         "target path {0} is a mount point, and the files mounted there would be hidden from the pod; hint: \
-         findmnt {0} shows the mount; the CSI driver has to unmount it before it defers the volume"
+         find the mount with findmnt {0}; the CSI driver has to unmount it before it defers the volume"
     )]
     TargetIsMountPoint(TargetPath),
     #[error(
@@ -39,8 +39,8 @@ pub enum StagingError {
     TargetUnreadable(TargetPath),
     /// A limit on the number or size of staged volumes is reached.
     #[error(
-        "{used} {unit} are staged, and `{setting}` allows {limit}; hint: `runcrust crust list` shows the staged \
-         volumes, `runcrust crust gc` removes stale ones; `{setting}` is in /etc/runcrust/crust_ops.toml"
+        "{used} {unit} are staged, and `{setting}` allows {limit}; hint: list the staged volumes with `runcrust crust \
+         list`, remove stale ones with `runcrust crust gc`, or raise `{setting}` in /etc/runcrust/crust_ops.toml"
     )]
     LimitReached {
         /// The unit of `used` and `limit`, as the message names it.

@@ -67,7 +67,7 @@ fn compare(
     let Some(before) = before else {
         return TargetState::Unknown(format!(
             "{target} doesn't exist, and it isn't recorded whether it did when the volume was staged; hint: \
-             `runcrust crust unstage` removes the volume"
+             remove the volume with `runcrust crust unstage`"
         ));
     };
     let (existed, exists) = (before.directory.display(), now.directory.display());
@@ -81,7 +81,7 @@ fn compare(
     } else if now.is_of_another_boot(before) {
         TargetState::Unknown(format!(
             "{existed} existed in an earlier boot of the node, and its file system may not be mounted \
-             yet; hint: if it is mounted, `runcrust crust unstage` removes the volume"
+             yet; hint: if it is mounted, remove the volume with `runcrust crust unstage`"
         ))
     } else if before.device != now.device || is_kubelet_gone(before, now, pods_directories) {
         TargetState::Unknown(format!(

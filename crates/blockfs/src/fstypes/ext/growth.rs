@@ -113,8 +113,8 @@ pub(super) fn size_on_disk(
     }))
 }
 
-const NO_64BIT: &str = "; hint: an ext4 without the feature 64bit has at most 2^32 blocks; add the feature with \
-                        resize2fs -b when no pod uses the volume";
+const NO_64BIT: &str = "; hint: add the feature 64bit with resize2fs -b when no pod uses the volume; an ext4 without \
+                        it has at most 2^32 blocks";
 
 fn size_up_to(found: &Signature, max_blocks: u64) -> Option<FileSystemSize> {
     let size = FileSystemSize::on_disk(found)?;
