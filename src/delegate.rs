@@ -28,10 +28,8 @@ pub(crate) fn default_paths() -> [&'static Path; 4] {
     DEFAULT_PATHS.map(Path::new)
 }
 
-/// An error of finding or executing the delegate.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DelegateError {
-    /// The configured path is relative.
     #[error(
         "delegate {}: not an absolute path; hint: set `delegate` in runcrust's configuration to the path of runc or \
          crun", .0.display()
@@ -66,7 +64,6 @@ pub(crate) enum DelegateError {
     /// runcrust's own device and inode numbers are needed to detect recursion.
     #[error("stat(\"/proc/self/exe\"); hint: check that a procfs is mounted on /proc")]
     Proc(#[source] io::Error),
-    /// execve(2) failed.
     #[error("delegate {}: execve", path.display())]
     Exec {
         path: PathBuf,
@@ -111,7 +108,6 @@ impl Delegate {
         &self.path
     }
 
-    /// Returns the effective kind.
     pub(crate) const fn kind(&self) -> DelegateKind {
         self.kind
     }
@@ -129,7 +125,6 @@ impl Delegate {
     }
 }
 
-/// An executable file.
 struct Executable {
     metadata: Metadata,
     /// The kind that follows from the file name.

@@ -81,7 +81,6 @@ pub(crate) struct CreateCommand {
     /// A config outside the bundle (crun's `-f`, `--config` of runc's main branch), relative to the caller's working
     /// directory. `None` means the bundle's `config.json`.
     pub(crate) config: Option<PathBuf>,
-    /// The container's id.
     pub(crate) id: OsString,
 }
 
@@ -90,7 +89,6 @@ pub(crate) struct CreateCommand {
 pub(crate) struct UpdateCommand {
     /// The resources file; `-` is standard input.
     pub(crate) resources: OsString,
-    /// The container's id.
     pub(crate) id: OsString,
     /// Index in argv of the first argument after the last flag: the id, or `--`.
     pub(crate) after_flags: usize,
@@ -121,7 +119,6 @@ impl OwnSubcommand {
     }
 }
 
-/// The command that the caller asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Command {
     /// Creates a container: its bundle must be inspected.

@@ -23,7 +23,6 @@ pub(crate) use input::{PlanInput, PlanLookup, SourceLookups};
 pub(crate) use mounts::plan_mount;
 pub(crate) use types::{ContainerPlan, MountedIn, Plan, PlannedMount, SandboxPlan, VolumeOwner};
 
-/// Plans a create.
 pub(crate) fn plan(
     mut input: PlanInput<'_>,
     config: &Config,

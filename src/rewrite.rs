@@ -121,7 +121,6 @@ impl Hooks {
     }
 }
 
-/// Adds arguments to a hook.
 fn add_arguments<const N: usize>(hook: &mut Hook, more: [&str; N]) {
     if let Some(arguments) = hook.args_mut() {
         arguments.extend(more.map(str::to_owned));

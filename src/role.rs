@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use crate::oci::DocumentError;
 
-/// The role of a container in its pod.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// The pod's sandbox. It lives as long as the pod, and the volumes are mounted in it.

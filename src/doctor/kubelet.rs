@@ -12,7 +12,6 @@ use crust_state::check::Finding;
 
 const CHECK: &str = "kubelet's directories";
 
-/// The state of a configured directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DirectoryState {
     Missing,

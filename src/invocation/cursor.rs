@@ -13,7 +13,6 @@ pub(super) enum Token<'a> {
     Flag(&'static Flag, Option<&'a OsStr>),
     /// The index in argv of a positional argument, that is, one that is neither a flag nor the value of a flag.
     Positional(usize),
-    /// The end of the command line.
     End,
     /// Every version of the delegate rejects this command line.
     Rejected,
@@ -21,7 +20,6 @@ pub(super) enum Token<'a> {
     Ambiguity(usize, Ambiguity),
 }
 
-/// A cursor over argv.
 #[derive(Debug)]
 pub(super) struct Cursor<'a> {
     argv: &'a [OsString],
@@ -47,7 +45,6 @@ impl<'a> Cursor<'a> {
         self.argv
     }
 
-    /// Returns the index of the next argument.
     pub(super) const fn next_index(&self) -> usize {
         self.next
     }

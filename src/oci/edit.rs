@@ -71,7 +71,6 @@ impl Document<'_> {
     }
 }
 
-/// The edits of one array.
 #[derive(Default)]
 struct ArrayEdits<'e> {
     pushes: Vec<&'e str>,

@@ -35,7 +35,6 @@ pub(crate) enum DocumentError {
         "config.json: {json_path} is {found}, not {expected}; hint: regenerate the bundle's config.json"
     )]
     WrongType {
-        /// The JSON path.
         json_path: String,
         expected: &'static str,
         found: &'static str,
@@ -46,7 +45,6 @@ pub(crate) enum DocumentError {
          the string"
     )]
     Text {
-        /// The JSON path.
         json_path: String,
         /// The parser's error, with the position in the string.
         #[source]
@@ -59,7 +57,6 @@ pub(crate) enum DocumentError {
         ParserFamily::C
     )]
     Nul {
-        /// The JSON path.
         json_path: String,
     },
     /// A key is equal to a known one for some parsers only, such as `Mounts` for Go.
@@ -81,7 +78,6 @@ pub(crate) enum DocumentError {
          differently; hint: merge the two objects"
     )]
     Duplicate {
-        /// The JSON path of the object that has the keys.
         json_path: String,
         key: &'static str,
     },
@@ -91,7 +87,6 @@ pub(crate) enum DocumentError {
          remove the duplicate keys"
     )]
     Reserved { prefix: &'static str },
-    /// An array is too long.
     #[error("config.json: {json_path} has more than {limit} elements; hint: remove some of them")]
     TooMany {
         /// The JSON path of the array.

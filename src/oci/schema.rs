@@ -80,7 +80,6 @@ impl fmt::Display for ArrayPath {
     }
 }
 
-/// The schema of an object.
 pub(super) struct ObjectSchema {
     /// The object's JSON path, for errors.
     pub(super) json_path: &'static str,

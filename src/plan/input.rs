@@ -49,7 +49,6 @@ impl<'d> SourceLookups<'d> {
 pub(crate) trait PlanLookup: NodeLookup {
     /// Returns the target paths of the volumes that are staged for a pod.
     fn staged_for_pod(&self, pod_uid: &str) -> Result<Vec<TargetPath>, PlanError>;
-    /// Returns whether an SELinux policy is enforced.
     fn enforces_selinux(&self) -> bool;
     /// Returns the record of a sandbox; `None` if the sandbox has no record.
     fn sandbox(&self, id: &str) -> Result<Option<SandboxRecord>, PlanError>;

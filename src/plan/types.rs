@@ -12,14 +12,12 @@ use serde::{Serialize, Serializer};
 
 use crate::matching::{Match, MatchedBy};
 
-/// The plan of a create.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// No volume is concerned: the delegate gets the bundle unchanged.
     PassThrough,
     /// A sandbox that will hold volumes.
     Sandbox(SandboxPlan),
-    /// A container with volumes.
     Container(ContainerPlan),
 }
 
@@ -35,7 +33,6 @@ pub(crate) struct SandboxPlan {
     pub(crate) label: Option<String>,
 }
 
-/// A container with volumes.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ContainerPlan {
     pub(crate) mounted_in: MountedIn,
@@ -181,7 +178,6 @@ impl ContainerPlan {
         volumes_subject(self.volumes())
     }
 
-    /// Returns the mounts of each volume.
     pub(crate) fn by_volume(&self) -> BTreeMap<&TargetPath, Vec<&PlannedMount>> {
         let mut volumes: BTreeMap<&TargetPath, Vec<&PlannedMount>> = BTreeMap::new();
         for mount in &self.mounts {

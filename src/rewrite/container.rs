@@ -20,7 +20,6 @@ use crate::plan::{ContainerPlan, PlannedMount};
 /// The properties of a container's volumes, and the container's root file system.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ContainerVolumes<'a> {
-    /// The properties of each volume.
     pub(crate) properties: &'a [(TargetPath, VolumeProperties)],
     /// Path of the container's root file system on the host.
     pub(crate) rootfs: &'a Path,

@@ -18,7 +18,6 @@ use crate::oci::properties::parse_unambiguous;
 use crate::oci::{ArrayPath, Document};
 use crate::plan::{ContainerPlan, MountedIn, PlannedMount, SandboxPlan, VolumeOwner};
 
-/// The kind of rewrite.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RewriteKind {
     Sandbox,

@@ -37,7 +37,6 @@ fn is_mount_hook(hook: &str) -> bool {
     matches!(arguments, Some([name, verb, ..]) if name == PROGRAM && verb == "mount")
 }
 
-/// Returns the edits that undo a rewrite.
 pub(crate) fn undo(
     document: &Document<'_>,
     record: &BundleRecord,

@@ -93,7 +93,6 @@ impl Runtime {
 #[derive(Debug, Clone, Copy)]
 pub struct HandlerSpec<'a> {
     pub(crate) name: &'a str,
-    /// The program that it runs.
     pub(crate) program: &'a str,
     /// The kind of the program's delegate, if one was found.
     pub(crate) delegate: Option<DelegateKind>,

@@ -54,10 +54,8 @@ pub enum HandlerError {
     /// The program of the handler isn't on the node, so no container would start.
     #[error("{file} isn't a program on the node; hint: install runcrust there first, with --copy-to DIR, or name it with --program", file = .0.display())]
     NoProgram(PathBuf),
-    /// The directory to copy to is relative.
     #[error("--copy-to {file}: isn't an absolute path; hint: write the absolute path of a directory on the node", file = .0.display())]
     CopyTo(PathBuf),
-    /// A directory has the path that a program is to be copied to.
     #[error("{file} is a directory; hint: name another directory with --copy-to", file = .0.display())]
     ProgramIsDirectory(PathBuf),
     /// A program that every container needs isn't on the node.

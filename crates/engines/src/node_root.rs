@@ -35,7 +35,6 @@ impl NodeRoot {
         Self(root.to_owned())
     }
 
-    /// Returns the root directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.0

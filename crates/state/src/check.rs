@@ -25,13 +25,10 @@ pub enum CheckVerdict {
     Fail,
 }
 
-/// The finding of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// The name of the check.
     pub check: &'static str,
     pub verdict: CheckVerdict,
-    /// The state that the check found.
     pub found: String,
     /// The next step for the operator; empty if nothing has to be done.
     #[serde(serialize_with = "empty_as_null")]
@@ -39,7 +36,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Returns the finding of a check that passed.
     pub fn pass(check: &'static str, found: impl Into<String>) -> Self {
         Self::new(check, CheckVerdict::Pass, found, "")
     }

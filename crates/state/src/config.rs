@@ -15,7 +15,6 @@ use crust_blockfs::fstypes;
 pub use delegate::{DelegateKind, DelegateSettings};
 pub use file::{not_found, parse, read};
 
-/// The directory of the configuration files.
 pub const CONFIG_DIRECTORY: &str = "/etc/runcrust";
 
 /// The sandboxes that get a `/.crust`.
@@ -106,7 +105,6 @@ pub struct Config {
     pub hook: Option<PathBuf>,
     /// The crust directory.
     pub crust_root: PathBuf,
-    /// The state directory.
     pub state_dir: PathBuf,
     /// The root directories of kubelets.
     pub kubelet_dirs: Vec<PathBuf>,
@@ -157,7 +155,6 @@ impl Default for Config {
     }
 }
 
-/// The error of reading a configuration.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("open {}: {source}", path.display())]

@@ -126,11 +126,9 @@ impl AccessMode {
 /// The metadata of a staged volume. Fields that the KEP doesn't define are marked as runcrust's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountInfo {
-    /// `volume-type`.
     pub volume_type: VolumeType,
     /// `device`: the absolute path of a block device, or a network source.
     pub device: PathBuf,
-    /// `fstype`.
     pub fstype: String,
     /// `options`: the mount options, in the order in which they apply.
     pub options: Vec<String>,
@@ -166,13 +164,11 @@ pub enum InfoError {
         "field `version`: {0} is unknown, {VERSION} is the only one known; hint: upgrade runcrust on this node; a newer crust_ops wrote the file"
     )]
     Version(String),
-    /// A required field is missing.
     #[error("field `{0}` is missing")]
     Missing(&'static str),
     /// Two spellings of the same field have different values.
     #[error("fields `{0}` and `{1}` differ")]
     Differ(&'static str, &'static str),
-    /// A field has the wrong type.
     #[error("field `{field}`: expected {expected}, found {found}")]
     Type {
         /// The path of the field in the document.

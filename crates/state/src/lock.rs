@@ -43,13 +43,11 @@ pub struct Lock {
     had_to_wait: bool,
 }
 
-/// The error of taking a lock.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// The lock wasn't released before the deadline.
     #[error("{} is held by {holder} and wasn't released in time; hint: see what that process waits for: if a device hangs, the process is in state D", path.display())]
     Held {
-        /// The path of the lock file.
         path: PathBuf,
         /// The description of the holder in the lock file.
         holder: String,

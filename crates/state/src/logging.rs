@@ -15,7 +15,6 @@ use subscriber::FileSubscriber;
 use crate::trust::is_owned_by_root;
 use crate::trust::{self, PathKind, TrustError};
 
-/// The error of opening the log.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
     /// Users other than root can change the path.

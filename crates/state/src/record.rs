@@ -67,7 +67,6 @@ impl Superblock {
     }
 }
 
-/// The kind of a volume's user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum UserKind {
@@ -78,7 +77,6 @@ pub enum UserKind {
     Pending,
 }
 
-/// One user of a volume.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct User {
@@ -88,7 +86,6 @@ pub struct User {
     /// The id of the sandbox that the container belongs to. A sandbox, and a container without one, have their own id
     /// here.
     pub sandbox: String,
-    /// The UID of the pod.
     pub pod_uid: String,
     /// The first process of the container; for a pending user, the process that creates the container.
     pub process: Process,
@@ -175,7 +172,6 @@ impl VolumeRecord {
         prepared
     }
 
-    /// Returns the user of this kind with this id.
     #[must_use]
     pub fn user(&self, kind: UserKind, id: &str) -> Option<&User> {
         self.users.iter().find(|user| user.is(kind, id))
@@ -187,7 +183,6 @@ impl VolumeRecord {
         self.users.push(user);
     }
 
-    /// Removes the user of this kind with this id.
     pub fn remove(&mut self, kind: UserKind, id: &str) {
         self.users.retain(|user| !user.is(kind, id));
     }

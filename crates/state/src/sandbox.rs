@@ -12,7 +12,6 @@ use crate::target::Digest;
 #[serde(rename_all = "camelCase")]
 pub struct SandboxRecord {
     pub version: Version<1>,
-    /// The id of the sandbox.
     pub id: String,
     pub pod_uid: String,
     /// The first process of the sandbox.

@@ -12,7 +12,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 use crust_blockfs::bounded;
 
-/// The error of determining the state of a socket.
 #[derive(Debug, thiserror::Error)]
 #[error("{call} {}: {source}", path.display())]
 pub struct SocketError {

@@ -213,7 +213,6 @@ impl StateDirectory {
         records.map(|(_, record)| record).collect()
     }
 
-    /// Writes the record of a sandbox.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;
         self.write(SANDBOXES, &record.id, record)
@@ -264,7 +263,6 @@ impl StateDirectory {
         readable.collect()
     }
 
-    /// Writes the record of a bundle.
     pub fn write_bundle(&self, name: Digest, record: &BundleRecord) -> Result<(), StateError> {
         self.write(BUNDLES, &name.to_string(), record)
     }

@@ -19,7 +19,6 @@ pub use lookup::TargetLookup;
 pub(crate) use presence::TARGET_FILE;
 pub use presence::{PresenceError, TargetPresence};
 
-/// The error of a path that can't be a target path.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TargetPathError {
     #[error(
@@ -184,7 +183,6 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// The error of a string that isn't a digest.
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} isn't a SHA-256 digest in lower-case hex")]
 pub struct ParseDigestError(String);

@@ -44,7 +44,8 @@ impl TargetIndex {
         }
     }
 
-    /// Returns whether no target path was ever indexed.
+    /// Returns whether no target path was ever indexed. Every staged volume can then be found by its path, because no
+    /// target path led to a directory that could be bind-mounted to another path.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.file_systems.is_empty() && self.non_csi_paths.is_empty()

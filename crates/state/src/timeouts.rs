@@ -13,7 +13,6 @@ const KUBELET_CONTAINER: Duration = Duration::from_secs(120);
 /// a sandbox's volumes, because the sandbox's hook makes them.
 pub const CREATE: Duration = Duration::from_secs(110);
 
-/// The timeouts of a hook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct HookTimeouts {
     /// The timeout after which the hook itself gives up.

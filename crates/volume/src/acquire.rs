@@ -28,7 +28,6 @@ pub(super) fn plan_for_users(
     Ok((plan, record))
 }
 
-/// A new user of a volume.
 #[derive(Debug)]
 pub(super) struct NewUser<'a> {
     pub(super) user: User,

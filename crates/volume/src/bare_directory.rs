@@ -15,7 +15,6 @@ const MAX_DEPTH: usize = 64;
 /// The number of directories that are read in a tree; a larger tree counts as data.
 const MAX_ENTRIES: usize = 10_000;
 
-/// The contents of a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DirectoryContents {
     /// The directory contains only directories, such as those that container runtimes create for a missing bind

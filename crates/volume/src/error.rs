@@ -61,7 +61,6 @@ impl GrpcCode {
     }
 }
 
-/// An error of an operation on one volume.
 #[derive(Debug, thiserror::Error)]
 #[error("volume {volume}: {cause}")]
 pub struct VolumeError {

@@ -13,7 +13,6 @@ use super::overview::{VolumeOverview, overviews};
 
 use crust_blockfs::device::{Device, DeviceFacts, LoopDeviceCache};
 
-/// A query for one volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeQuery {
     /// A path: the target path as it was staged or with links resolved, or any path of the volume's device.

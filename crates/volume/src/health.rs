@@ -33,10 +33,8 @@ pub struct VolumeCondition {
 /// Separator between an error and its hint.
 const HINT: &str = "; hint: ";
 
-/// A symptom of an unhealthy volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symptom<'a> {
-    /// A call on the file system failed.
     CallFailed { call: &'static str, errno: Errno },
     /// The kernel shut the file system down.
     ShutDown,

@@ -45,7 +45,6 @@ pub struct ObservedUser {
     pub mount_points: Vec<PathBuf>,
 }
 
-/// A volume's block device.
 #[derive(Debug)]
 pub struct BlockDevice {
     pub number: DeviceNumber,

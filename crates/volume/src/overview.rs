@@ -10,7 +10,6 @@ use super::context::Context;
 use super::plan::check_disk;
 use crust_blockfs::device::{Device, DeviceFacts};
 
-/// The state of a staged volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeState {
     /// The volume has no users.
@@ -23,7 +22,6 @@ pub enum VolumeState {
     Broken(String),
 }
 
-/// An overview of a staged volume.
 #[derive(Debug)]
 pub struct VolumeOverview {
     /// The volume's entries.

@@ -51,7 +51,6 @@ pub struct MountPreview {
     pub users: Vec<User>,
 }
 
-/// The layout of a volume's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum EntryLayout {

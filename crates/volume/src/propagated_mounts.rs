@@ -57,7 +57,6 @@ pub enum RemainingReason {
         "its path doesn't lead to it: something is mounted over a directory above it, or such a directory was renamed"
     )]
     Hidden,
-    /// A system call failed.
     #[error("{call}: {}", Name(*errno))]
     Call {
         /// The call's name as strace shows it.
@@ -66,7 +65,6 @@ pub enum RemainingReason {
     },
 }
 
-/// An error of unmounting the copies.
 #[derive(Debug, thiserror::Error)]
 pub enum UnmountCopiesError {
     /// The mount table can't be read.

@@ -64,7 +64,6 @@ pub enum RootfsError {
         "mount option {0}: isn't an option of a bind mount; hint: remove it from the mount's options"
     )]
     Option(String),
-    /// A mount option is invalid.
     #[error(transparent)]
     Options(#[from] OptionsError),
     /// The mount table can't be read.
@@ -73,7 +72,6 @@ pub enum RootfsError {
     /// A view can't be made.
     #[error(transparent)]
     Views(#[from] ViewsError),
-    /// A call failed.
     #[error("{call}: {}", Name(*errno))]
     Call {
         /// The call with its arguments.

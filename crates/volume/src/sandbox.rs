@@ -35,7 +35,6 @@ pub enum SandboxError {
         "sandbox {id}: {source}; hint: if the pod's sandbox has ended, wait until kubelet has recreated it"
     )]
     Namespace { id: String, source: NamespaceError },
-    /// The recorded process has ended.
     #[error(
         "sandbox {id}: process {pid} has ended; hint: wait until kubelet has recreated the sandbox"
     )]
@@ -51,7 +50,6 @@ pub enum SandboxError {
         /// The id of the other sandbox.
         found: String,
     },
-    /// The sandbox has no tmpfs at `/.crust`.
     #[error(
         "sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}; hint: recreate the pod"
     )]
@@ -78,7 +76,6 @@ pub enum SandboxError {
     /// The sandbox's mount table can't be read.
     #[error("sandbox {id}: {source}")]
     Mounts { id: String, source: MountInfoError },
-    /// A call in the sandbox failed.
     #[error("sandbox {id}: {call}: {}{}", Name(*errno), hint_for_volume_error(*errno))]
     Call {
         id: String,
@@ -288,7 +285,6 @@ fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 
-/// Returns the error of a namespace that can't be entered.
 fn enter_error(id: &str, pid: i32, source: NamespaceError) -> SandboxError {
     let id = id.to_owned();
     // pidfd_open(2) and setns(2) return ESRCH for a process that has ended and has been waited for.

@@ -41,7 +41,6 @@ impl MountedSuperblock {
         options.find_map(|option| option.strip_prefix("context="))
     }
 
-    /// Returns true if the superblock is read-only.
     pub(super) fn is_read_only(&self) -> bool {
         self.options.iter().flatten().any(|option| option == "ro")
     }

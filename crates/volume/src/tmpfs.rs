@@ -22,7 +22,6 @@ pub(crate) fn detached() -> Result<OwnedFd, Errno> {
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Returns true if a directory is on a tmpfs.
 pub(crate) fn is_tmpfs(directory: impl AsFd) -> Result<bool, Errno> {
     Ok(fstatfs(directory)?.f_type == libc::TMPFS_MAGIC)
 }

@@ -256,7 +256,6 @@ pub(super) fn live_record(volume: &Volume) -> Result<Option<VolumeRecord>, Cause
     Ok(Some(record).filter(|record| !record.users.is_empty()))
 }
 
-/// Fails if the record has a live user.
 pub(super) fn check_no_live_user(mut record: VolumeRecord) -> Result<(), Cause> {
     record.retain_live(Process::is_alive);
     match record.users.first() {

@@ -63,7 +63,6 @@ impl TestNode {
         TargetPath::new(target).expect("a target path")
     }
 
-    /// Releases the pod's container.
     fn release(&self, pod: &str) {
         let loop_devices = LoopDeviceCache::default();
         let released = crust_volume::release(&self.context(&loop_devices), &self.target(pod), pod);

@@ -44,7 +44,6 @@ pub(super) struct Host {
     pub(super) non_csi_targets: OnceCell<NonCsiTargets>,
 }
 
-/// The state of the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IndexState {
     /// The index lists everything that is staged.

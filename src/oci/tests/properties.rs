@@ -202,7 +202,6 @@ fn edit(text: &str, (which, array, at): (u8, usize, prop::sample::Index)) -> Edi
     }
 }
 
-/// Applies the edits to a `Value`.
 fn apply_to_value(mut value: Value, edits: &[Edit]) -> Value {
     for (path, keys) in ARRAYS {
         let (mut removed, mut pushed) = (Vec::new(), Vec::new());

@@ -207,7 +207,6 @@ fn several_handlers_are_removed_one_by_one() {
     }
 }
 
-/// Returns a node with these files.
 fn node(files: &[(&str, &str)]) -> (tempfile::TempDir, NodeRoot) {
     let root = tempfile::Builder::new().tempdir_in("/run").unwrap();
     fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();

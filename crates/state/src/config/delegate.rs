@@ -36,7 +36,6 @@ impl DelegateKind {
         }
     }
 
-    /// Returns the kind with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.name() == name)

@@ -48,7 +48,6 @@ impl<'a> LinkFreePath<'a> {
 }
 
 impl TargetPath {
-    /// Looks the path up.
     #[must_use]
     pub fn look_up(&self) -> TargetLookup<'_> {
         let link_free = self.link_free(|part| openat2::open(CWD, part, OFlags::PATH, NO_LINKS));

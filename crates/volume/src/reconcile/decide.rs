@@ -107,7 +107,6 @@ pub(super) fn find_stray_user(
     stray.cloned()
 }
 
-/// The observed state of a staged volume.
 #[derive(Debug, Clone)]
 pub(super) struct ObservedVolume {
     /// Whether only the entry of the resolved path exists.
@@ -130,7 +129,6 @@ pub(super) struct ObservedVolume {
     pub(super) devices: Option<DeviceState>,
 }
 
-/// A part of a volume's state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum VolumePart {
     User(User),

@@ -129,7 +129,6 @@ pub struct ItemReport {
     pub reason: String,
 }
 
-/// The report of a reconciliation.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct ReconcileReport {
     /// Items that were removed or, in a dry run, would have been.

@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use crust_state::target::TargetPresence;
 use crust_state::{Config, TargetPath};
 
-/// The state of a target directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum TargetState {
     Present,

@@ -310,7 +310,6 @@ fn volume_item(found: &SurveyedVolume) -> StateItem {
     }
 }
 
-/// Returns true if both paths lead to the same file.
 fn is_same_file(path: &Path, program: &Path) -> bool {
     let identity = |path| stat(path).map(|it| (it.st_dev, it.st_ino)).ok();
     identity(path).is_some_and(|it| identity(program) == Some(it))
