@@ -37,8 +37,8 @@ pub(crate) enum CallError {
     /// An earlier call for the volume is still running.
     #[error(
         "volume {volume}: an earlier call for it is still running after {} s; hint: retry later; if the \
-         error persists, the device hangs: `ps -eo pid,stat,wchan,args` on the node shows the processes in state D \
-         that wait for it",
+         error persists, the device hangs: find the processes in state D that wait for it on the node with \
+         `ps -eo pid,stat,wchan,args`",
         after.as_secs()
     )]
     Held {
@@ -49,19 +49,19 @@ pub(crate) enum CallError {
     /// A thread of this call didn't end before the timeout.
     #[error(
         "the call is still running after {} s; hint: retry later; if the error persists, a device of the node \
-         hangs: `ps -eo pid,stat,wchan,args` shows the processes in state D that wait for it", after.as_secs()
+         hangs: find the processes in state D that wait for it with `ps -eo pid,stat,wchan,args`", after.as_secs()
     )]
     Hangs { after: Duration },
     /// Nothing is staged at the target path.
     #[error(
-        "volume {0}: nothing is staged at its target path; hint: the CSI driver has to stage it first \
+        "volume {0}: nothing is staged at its target path; hint: stage it first through the CSI driver \
          (RuntimeStageVolume)"
     )]
     NotStaged(String),
     /// No runtime has the volume mounted.
     #[error(
         "volume {0}: it isn't mounted yet: no container of its pod has started, or all have ended; hint: \
-         retry once the pod runs; the pod's events say what it waits for"
+         retry once the pod runs; see the pod's events for what it waits for"
     )]
     NotInUse(String),
     /// The sandbox has no volume from the device.

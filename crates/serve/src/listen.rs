@@ -138,7 +138,7 @@ fn check_free(daemon: &Daemon, path: &Path) -> Result<(), ListenError> {
         ),
         SocketState::NotAStreamSocket => (
             io::ErrorKind::AlreadyExists,
-            "; hint: the file isn't a stream socket; remove it, or configure another path"
+            "; hint: remove the file, which isn't a stream socket, or configure another path"
                 .to_owned(),
         ),
     };

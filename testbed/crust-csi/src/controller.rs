@@ -58,7 +58,7 @@ impl Driver {
         if !request.mutable_parameters.is_empty() {
             return Err(Refusal::field(
                 "mutable_parameters",
-                "no such parameters exist",
+                "has keys, but this driver has no mutable parameters",
             ));
         }
         let range = SizeRange::from_request(request.capacity_range.as_ref())?;
@@ -137,7 +137,7 @@ impl Driver {
         {
             return Err(Refusal::field(
                 "volume_capabilities",
-                "how the volume is used is required",
+                "is required, with an access_mode and an access_type in each capability",
             ));
         }
         let record = self.record(&request.volume_id)?;
@@ -149,13 +149,16 @@ impl Driver {
                 if !request.volume_context.is_empty() && context != record.parameters {
                     return Err(Refusal::field(
                         "volume_context",
-                        "differs from the volume's",
+                        "differs from the volume_context of the volume",
                     ));
                 }
                 if !request.parameters.is_empty()
                     && Parameters::from_storage_class(&request.parameters)? != record.parameters
                 {
-                    return Err(Refusal::field("parameters", "differ from the volume's"));
+                    return Err(Refusal::field(
+                        "parameters",
+                        "differ from the parameters of the volume",
+                    ));
                 }
                 check_compatible(&request.volume_id, &record, &usages)
             });
@@ -373,7 +376,7 @@ impl Driver {
     fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Capability>, FieldError> {
         let field = "volume_capabilities";
         if capabilities.is_empty() {
-            return Err(FieldError::new(field, "how the volume is used is required"));
+            return Err(FieldError::new(field, "is required"));
         }
         let usages = capabilities.iter();
         usages

@@ -8,7 +8,10 @@ use crust_state::trust::{self, PathKind, TrustError};
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Untrusted {
     /// The path is relative or contains `..`.
-    #[error("runtime-cli {0:?} isn't an absolute path without `..`")]
+    #[error(
+        "runtime-cli {0:?} isn't an absolute path without `..`; hint: check that `runtime-cli` in the volume's entry names \
+         runcrust"
+    )]
     NotAbsolute(PathBuf),
     /// The configuration doesn't name the program.
     #[error(

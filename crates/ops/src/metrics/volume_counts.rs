@@ -35,7 +35,7 @@ impl VolumeCounts {
     /// Counts the volumes; `None` if that fails or times out.
     pub(super) async fn latest(&self) -> Option<Counts> {
         let result = timeout(COUNT_TIMEOUT, self.count()).await;
-        let timed_out = || Err(format!("not counted within {} s", COUNT_TIMEOUT.as_secs()));
+        let timed_out = || Err(format!("no result within {} s", COUNT_TIMEOUT.as_secs()));
         match result.unwrap_or_else(|_| timed_out()) {
             Ok(counts) => {
                 self.is_failing.store(false, Ordering::Relaxed);
@@ -43,7 +43,9 @@ impl VolumeCounts {
             }
             Err(error) => {
                 if !self.is_failing.swap(true, Ordering::Relaxed) {
-                    tracing::warn!("metrics: volumes: {error}; the last known numbers are shown");
+                    tracing::warn!(
+                        "metrics: cannot count the volumes: {error}; the last known numbers are shown"
+                    );
                 }
                 None
             }

@@ -128,7 +128,7 @@ impl ActivatedSocket {
             names => format!("the name {}", names.join(" or ")),
         };
         format!(
-            "systemd passed a socket {name} ({path}), which is not served: it must have {expected} \
+            "systemd passed a socket {name} ({path}), which is not served: give it {expected} \
              (FileDescriptorName= in the socket unit), or the path in {}",
             known.setting
         )
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(
             unserved,
             [
-                "systemd passed a socket without a name (entity not found), which is not served: it must have the \
+                "systemd passed a socket without a name (entity not found), which is not served: give it the \
                  name a_daemon (FileDescriptorName= in the socket unit), or the path in `--listen`",
                 "systemd passed a socket with the name \"a_daemon\" (entity not found), which is not \
                  served: there are two of them",

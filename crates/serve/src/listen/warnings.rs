@@ -46,7 +46,7 @@ impl Warnings {
     pub(super) fn warn_full(&self, peer: &Peer, limit: LimitReached) {
         if self.full.allow() {
             tracing::warn!(
-                "{}: closed a connection of {peer} that had no call in progress: {limit}; hint: ss -xp shows the processes with connections",
+                "{}: closed a connection of {peer} that had no call in progress: {limit}; hint: list the processes with connections with `ss -xp`",
                 self.service
             );
         }

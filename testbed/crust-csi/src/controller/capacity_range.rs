@@ -86,7 +86,7 @@ impl SizeRange {
             return Ok(size);
         }
         Err(Refusal::Range(format!(
-            "sizes are whole MiB and large enough for the file system, and there is none from {} to {} bytes; \
+            "no size from {} to {} bytes is a whole number of MiB and large enough for the file system; \
              hint: request {size} bytes",
             self.min, self.max
         )))

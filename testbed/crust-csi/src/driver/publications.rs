@@ -30,7 +30,7 @@ impl Driver {
         match self.other_volume_at(id, target)? {
             None => Ok(()),
             Some(other) => {
-                let message = format!("{} is volume {other}'s", target.as_path().display());
+                let message = format!("{} belongs to volume {other}", target.as_path().display());
                 Err(Refusal::state(id, message))
             }
         }

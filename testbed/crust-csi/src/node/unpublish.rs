@@ -42,7 +42,7 @@ impl Driver {
             }
             self.check_not_other_volumes(id, &target)?;
             if self.is_other_volume_staged(id, &devices, &target)? {
-                let message = format!("{} is another volume's", target.as_path().display());
+                let message = format!("{} belongs to another volume", target.as_path().display());
                 return Err(Refusal::state(id, message));
             }
         } else if !self.is_surely_published(id, &devices, &target, published)?
