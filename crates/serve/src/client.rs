@@ -93,7 +93,7 @@ where
             let is_timeout = causes(&status).any(<dyn Error>::is::<TimeoutExpired>);
             match CallFailure::from_status(&status) {
                 _ if is_timeout => CallFailure::TimedOut(timeout),
-                CallFailure::Unreachable(reason) => unreachable(socket, &reason),
+                CallFailure::Unreachable(reason) => unreachable_server(socket, &reason),
                 failure => failure,
             }
         })
@@ -104,12 +104,13 @@ where
 }
 
 async fn connect(socket: &Path) -> Result<Channel, CallFailure> {
-    let failed = |error: tonic::transport::Error| unreachable(socket, &error_message(&error));
+    let failed =
+        |error: tonic::transport::Error| unreachable_server(socket, &error_message(&error));
     let endpoint = Endpoint::from_shared(format!("unix:{}", socket.display())).map_err(failed)?;
     endpoint.connect().await.map_err(failed)
 }
 
-fn unreachable(socket: &Path, reason: &str) -> CallFailure {
+fn unreachable_server(socket: &Path, reason: &str) -> CallFailure {
     let socket = socket.display();
     CallFailure::Unreachable(format!(
         "{reason}; hint: check that the server is running and listens on {socket}; in a container, also that the \

@@ -33,13 +33,13 @@ impl ErrorReply<'_> {
     pub fn into_status(self) -> Status {
         let volume = self
             .volume
-            .map(|volume| ("volume".to_owned(), shortened(volume)));
+            .map(|volume| ("volume".to_owned(), shorten(volume)));
         let metadata: HashMap<_, _> = volume.into_iter().collect();
         let mut details = ErrorDetails::with_error_info(self.reason, DOMAIN, metadata);
         if let Some((field, reason)) = self.field {
-            details.add_bad_request_violation(field, shortened(reason));
+            details.add_bad_request_violation(field, shorten(reason));
         }
-        Status::with_error_details(self.code, shortened(self.message), details)
+        Status::with_error_details(self.code, shorten(self.message), details)
     }
 }
 
@@ -118,7 +118,7 @@ pub fn check_path_length(path: &str) -> Result<(), PathTooLong> {
 
 /// Returns a text as one line of at most [`MAX_TEXT_BYTES`]. Otherwise text from a request could write lines of its own
 /// to the log.
-fn shortened(text: &str) -> String {
+fn shorten(text: &str) -> String {
     let text = printable(text);
     if text.len() <= MAX_TEXT_BYTES {
         return text.into_owned();

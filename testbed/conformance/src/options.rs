@@ -65,7 +65,9 @@ impl Options {
         } else {
             program(&variable("RUNTIME").ok_or(Usage("RUNTIME is not set".to_owned()))?)?
         };
-        let path = |name: &str, default: &str| absolute(name, variable(name).as_deref(), default);
+        let path = |name: &str, default: &str| {
+            parse_absolute_path(name, variable(name).as_deref(), default)
+        };
         let seconds = variable("TIMEOUT").map_or(Ok(60), |text| {
             let bad = |error| Usage(format!("TIMEOUT={text}: {error}"));
             text.parse().map_err(bad)
@@ -133,7 +135,7 @@ fn program(path: &str) -> Result<PathBuf, Usage> {
     Ok(program)
 }
 
-fn absolute(name: &str, value: Option<&str>, default: &str) -> Result<PathBuf, Usage> {
+fn parse_absolute_path(name: &str, value: Option<&str>, default: &str) -> Result<PathBuf, Usage> {
     let path = PathBuf::from(value.unwrap_or(default));
     if path.is_absolute() && path != Path::new("/") {
         return Ok(path);

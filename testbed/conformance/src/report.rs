@@ -57,7 +57,7 @@ impl Report {
         *count += 1;
         self.must_failed |= result == "failed" && requirement.level == Level::Must;
         if self.json {
-            let mut entry = described(group, requirement);
+            let mut entry = describe_requirement(group, requirement);
             entry["result"] = result.into();
             entry["reason"] = reason.into();
             self.entries.push(entry);
@@ -121,7 +121,7 @@ pub(crate) fn list(selection: &Selection) {
     }
 }
 
-fn described(group: &Group, requirement: &Requirement) -> Value {
+fn describe_requirement(group: &Group, requirement: &Requirement) -> Value {
     json!({
         "id": requirement.id,
         "group": group.name,

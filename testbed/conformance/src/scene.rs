@@ -49,7 +49,7 @@ impl<'s> Scene<'s> {
         Volume::new(&self.dir, "ext4")
     }
 
-    pub(crate) fn volume_of(&self, fstype: &'static str) -> Volume {
+    pub(crate) fn volume_with_fstype(&self, fstype: &'static str) -> Volume {
         Volume::new(&self.dir, fstype)
     }
 

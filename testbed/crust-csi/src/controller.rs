@@ -274,11 +274,11 @@ impl Driver {
         let (Ok(usages), true) = (usages, usable) else {
             return Ok(GetCapacityResponse::default());
         };
-        let available = signed(self.available()?);
+        let available = to_signed(self.available()?);
         Ok(GetCapacityResponse {
             available_capacity: available,
             maximum_volume_size: Some(available),
-            minimum_volume_size: Some(signed(capacity_range::min_size(&usages))),
+            minimum_volume_size: Some(to_signed(capacity_range::min_size(&usages))),
         })
     }
 
@@ -309,7 +309,7 @@ impl Driver {
             tracing::info!("volume {id}: expanded to {size} bytes");
         }
         Ok(ControllerExpandVolumeResponse {
-            capacity_bytes: signed(size),
+            capacity_bytes: to_signed(size),
             node_expansion_required: true,
         })
     }
@@ -413,7 +413,7 @@ impl Driver {
 
     fn volume(&self, id: &str, record: &Record) -> Volume {
         Volume {
-            capacity_bytes: signed(record.capacity),
+            capacity_bytes: to_signed(record.capacity),
             volume_id: id.to_owned(),
             volume_context: record.parameters.context(),
             content_source: None,
@@ -508,7 +508,7 @@ fn check_compatible(id: &str, record: &Record, usages: &[Capability]) -> Result<
 }
 
 /// Converts a size to CSI's type, which is signed.
-pub(crate) fn signed(bytes: u64) -> i64 {
+pub(crate) fn to_signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

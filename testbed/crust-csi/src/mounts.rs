@@ -253,7 +253,7 @@ pub(crate) fn is_mounted_at(devices: &[Device], target: &Path) -> Result<bool, M
     if devices.iter().any(is_volume) {
         return Ok(true);
     }
-    Err(occupied(target, &mounted))
+    Err(other_mount_error(target, &mounted))
 }
 
 /// Returns the device number if a path is a block device node. `None` also if the path can't be read: /dev always can.
@@ -319,7 +319,7 @@ pub(crate) fn unmount(
 }
 
 /// Returns the error that something else is mounted at a path.
-pub(crate) fn occupied(path: &Path, mounted: &Mounted) -> MountsError {
+pub(crate) fn other_mount_error(path: &Path, mounted: &Mounted) -> MountsError {
     MountsError::Occupied {
         path: path.to_owned(),
         mounted: describe(mounted),

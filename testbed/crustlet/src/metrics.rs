@@ -161,7 +161,7 @@ impl Metrics {
     }
 
     /// Counts a volume that was published with `defer_fs_ops`.
-    pub(crate) fn published_deferred(&self) {
+    pub(crate) fn count_deferred_publish(&self) {
         self.deferred.inc();
     }
 
@@ -171,7 +171,7 @@ impl Metrics {
     }
 
     /// Counts an attempt to clean up a volume that couldn't be reconstructed.
-    pub(crate) fn force_cleaned(&self, is_ok: bool) {
+    pub(crate) fn count_force_cleanup(&self, is_ok: bool) {
         self.force_cleanups.count(is_ok);
     }
 

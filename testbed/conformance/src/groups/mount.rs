@@ -91,7 +91,7 @@ pub(super) const GROUP: Group = Group {
 /// device.
 #[track_caller]
 fn file_system(scene: &Scene<'_>, fstype: &'static str) {
-    let volume = scene.volume_of(fstype);
+    let volume = scene.volume_with_fstype(fstype);
     let pod = scene.pod();
     let target = pod.stage(&volume.info());
     let app = pod.app_with(&volume, &target);

@@ -111,7 +111,7 @@ impl<'p> InUse<'p> {
 }
 
 fn grows(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     let before = used.size();
@@ -128,7 +128,7 @@ fn grows(scene: &Scene<'_>) {
 }
 
 fn repeated(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     expect("the capacity, without growth", &used.grown(0, 0), &BEFORE);
@@ -144,7 +144,7 @@ fn repeated(scene: &Scene<'_>) {
 }
 
 fn too_small(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     used.refuses(AFTER, 0, "OUT_OF_RANGE");
@@ -153,7 +153,7 @@ fn too_small(scene: &Scene<'_>) {
 }
 
 fn maximum(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     let before = used.size();
@@ -168,7 +168,7 @@ fn maximum(scene: &Scene<'_>) {
 }
 
 fn no_shrink(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     used.refuses(0, BEFORE / 2, "OUT_OF_RANGE");
@@ -176,7 +176,7 @@ fn no_shrink(scene: &Scene<'_>) {
 }
 
 fn bad_limits(scene: &Scene<'_>) {
-    let volume = scene.volume_of("xfs");
+    let volume = scene.volume_with_fstype("xfs");
     let pod = scene.pod();
     let used = InUse::new(&pod, &volume);
     used.refuses(AFTER, BEFORE, "INVALID_ARGUMENT");

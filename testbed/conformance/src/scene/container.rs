@@ -69,7 +69,7 @@ impl Container {
             .arg("--pid-file")
             .arg(pid_file)
             .arg(&self.id);
-        self.oci.bounded(&mut command)
+        self.oci.run_with_timeout(&mut command)
     }
 
     #[track_caller]
@@ -162,7 +162,7 @@ impl Container {
     /// Runs a command of the runtime.
     #[track_caller]
     pub(crate) fn call(&self, arguments: &[&str]) -> Run {
-        self.oci.bounded(&mut self.oci.command(arguments))
+        self.oci.run_with_timeout(&mut self.oci.command(arguments))
     }
 }
 
@@ -188,7 +188,7 @@ impl Oci {
     }
 
     #[track_caller]
-    fn bounded(&self, command: &mut Command) -> Run {
+    fn run_with_timeout(&self, command: &mut Command) -> Run {
         let timeout = self.suite.timeout;
         Run::within(command, timeout)
             .unwrap_or_else(|| panic!("{command:?} has not ended within {timeout:?}"))

@@ -51,7 +51,7 @@ impl SizeRange {
             };
             usual / MEBIBYTE * MEBIBYTE
         } else {
-            Self::rounded(self.min)?
+            Self::round_up(self.min)?
         };
         self.check_within(requested.max(min))
     }
@@ -67,10 +67,10 @@ impl SizeRange {
                 self.max
             )));
         }
-        self.check_within(Self::rounded(self.min)?)
+        self.check_within(Self::round_up(self.min)?)
     }
 
-    fn rounded(size: u64) -> Result<u64, Refusal> {
+    fn round_up(size: u64) -> Result<u64, Refusal> {
         let rounded = size.checked_next_multiple_of(MEBIBYTE);
         // off_t is signed.
         let rounded = rounded.filter(|size| i64::try_from(*size).is_ok());

@@ -41,7 +41,7 @@ pub(super) fn same_size(device: &Device, image: &Path) -> Result<(), FormatError
 
 /// Searches for the first byte that isn't 0. Holes of the image are zeroes and are skipped.
 pub(super) fn read(device: &Device, image: &Path) -> Contents {
-    let read = opened(device, image).and_then(|(device, image)| first_byte(&device, &image));
+    let read = open_both(device, image).and_then(|(device, image)| first_byte(&device, &image));
     match read {
         Ok(None) => Contents::Zeroes,
         Ok(Some(at)) => Contents::Data(at),
@@ -49,7 +49,7 @@ pub(super) fn read(device: &Device, image: &Path) -> Contents {
     }
 }
 
-fn opened(device: &Device, image: &Path) -> io::Result<(File, File)> {
+fn open_both(device: &Device, image: &Path) -> io::Result<(File, File)> {
     let image = File::options()
         .read(true)
         .custom_flags(OFlags::NOFOLLOW.bits().cast_signed())

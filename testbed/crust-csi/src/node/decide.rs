@@ -43,7 +43,7 @@ pub(super) fn decide<'p>(
             .into_iter()
             .find(|mode| mode.access() == PodAccess::Exclusive)
         {
-            return Err(Refusal::state(volume, exclusive(mode, path)));
+            return Err(Refusal::state(volume, describe_exclusive_use(mode, path)));
         }
         if publication.usage.mount.is_none() != requested.usage.mount.is_none() {
             let message = format!(
@@ -84,7 +84,7 @@ fn is_same(published: &Publication, requested: &Publication) -> bool {
         && published.usage.has_same_usage(&requested.usage)
 }
 
-fn exclusive(mode: AccessMode, path: &str) -> String {
+fn describe_exclusive_use(mode: AccessMode, path: &str) -> String {
     format!(
         "it is published at {path}, and {mode} (ReadWriteOncePod) allows one pod; hint: wait until that pod has ended"
     )

@@ -10,7 +10,7 @@ use crust_state::TargetPath;
 
 use super::not_at_path;
 use crate::capability::{Capability, MountCapability};
-use crate::controller::signed;
+use crate::controller::to_signed;
 use crate::driver::{Driver, check_present, parse_path, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::mounts;
@@ -38,7 +38,7 @@ impl Driver {
         }
         let device = self.attach(id, &record)?;
         let mut response = NodeExpandVolumeResponse {
-            capacity_bytes: signed(record.capacity),
+            capacity_bytes: to_signed(record.capacity),
             source: String::new(),
         };
         // Nothing is mounted at a staging path. If the request names it, the mount of any pod can be used.
@@ -55,7 +55,7 @@ impl Driver {
                 let target = recorded_path(target)?;
                 if publication.by == Mounter::Kubelet {
                     if !request.runtime_supports_expand {
-                        return Err(expansion_unsupported(id));
+                        return Err(refuse_unsupported_expansion(id));
                     }
                     response.source = device.path().display().to_string();
                     return Ok(response);
@@ -73,7 +73,7 @@ impl Driver {
                 }) = staged
                 {
                     if staged.is_some_and(Capability::is_read_only) {
-                        return Err(read_only(id));
+                        return Err(refuse_read_only(id));
                     }
                     grow_detached(id, &device, mount)?;
                 }
@@ -104,7 +104,7 @@ impl Driver {
             return expanded.map(drop).map_err(Refusal::ops(id));
         }
         if publication.usage.is_read_only() || mount.is_read_only() {
-            return Err(read_only(id));
+            return Err(refuse_read_only(id));
         }
         if publication.read_only {
             // Only the mount of this pod is read-only.
@@ -124,13 +124,13 @@ struct VolumePublication<'a> {
 
 /// Returns the error for a volume that kubelet's runtime has mounted and can't grow (KEP-2857's earlier draft, story
 /// 6).
-fn expansion_unsupported(id: &str) -> Refusal {
+fn refuse_unsupported_expansion(id: &str) -> Refusal {
     let message = "its runtime has it mounted, and doesn't support expansion (runtime_supports_expand); hint: \
                    restart its pod with a runtime that supports expansion, or without deferral";
     Refusal::state(id, message)
 }
 
-fn read_only(id: &str) -> Refusal {
+fn refuse_read_only(id: &str) -> Refusal {
     let message = "it is read-only; hint: publish it for writing, which expands it";
     Refusal::state(id, message)
 }
@@ -157,7 +157,7 @@ fn grow(
 }
 
 fn check_range(record: &Record, range: CapacityRange) -> Result<(), Refusal> {
-    let now = signed(record.capacity);
+    let now = to_signed(record.capacity);
     let CapacityRange {
         required_bytes: min,
         limit_bytes: max,

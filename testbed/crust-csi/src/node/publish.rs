@@ -240,7 +240,7 @@ impl Driver {
 /// Creates the target directory of a deferred volume. Fails if something is mounted there.
 fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
     if let Some(mounted) = mounts::mount_at(target).map_err(Refusal::node(id))? {
-        let error = mounts::occupied(target, &mounted);
+        let error = mounts::other_mount_error(target, &mounted);
         return Err(Refusal::node(id)(error));
     }
     mounts::create_target_directory(target)

@@ -16,7 +16,7 @@ use crust_volume::bare_directory::{self, DirectoryContents};
 use tonic::Code;
 
 use super::not_at_path;
-use crate::controller::signed;
+use crate::controller::to_signed;
 use crate::driver::{Driver, check_present, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
@@ -158,7 +158,7 @@ fn device_size_only(id: &str, device: &Device) -> Result<UsageAndHealth, Refusal
     let total = device.size().map_err(Refusal::node(id))?;
     Ok(UsageAndHealth {
         usage: vec![VolumeUsage {
-            total: signed(total),
+            total: to_signed(total),
             unit: Unit::Bytes.into(),
             ..VolumeUsage::default()
         }],
@@ -250,9 +250,9 @@ fn files_on_host(path: &TargetPath, failure: &CallFailure) -> Option<Problem> {
 
 fn amounts(amounts: ResourceUsage, unit: Unit) -> VolumeUsage {
     VolumeUsage {
-        available: signed(amounts.available),
-        total: signed(amounts.total),
-        used: signed(amounts.used),
+        available: to_signed(amounts.available),
+        total: to_signed(amounts.total),
+        used: to_signed(amounts.used),
         unit: unit.into(),
     }
 }

@@ -138,7 +138,7 @@ impl Claims {
             is_complete: inputs.is_complete,
             unreadable_manifest: unreadable_manifest.as_deref(),
         });
-        let (names, is_idle) = (drivers_of(inputs.objects), plan.waiting.is_empty());
+        let (names, is_idle) = (driver_names(inputs.objects), plan.waiting.is_empty());
         for name in self.capabilities.take_due(&names, is_idle, now) {
             request_capabilities(name, &self.context, &self.completions);
         }
@@ -373,7 +373,7 @@ fn now() -> String {
 }
 
 /// Returns the drivers that may have a volume: those of storage classes and of volumes.
-fn drivers_of(objects: &Objects) -> BTreeSet<String> {
+fn driver_names(objects: &Objects) -> BTreeSet<String> {
     let classes = objects.storage_classes.values();
     let classes = classes.map(|class| class.object.provisioner.clone());
     let volumes = objects.volumes.values().filter_map(|volume| {

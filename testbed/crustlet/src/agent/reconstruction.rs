@@ -219,7 +219,7 @@ impl PendingCleanup {
     fn clean_up(&self, context: &Context) -> bool {
         let path = self.volume.path.display();
         let cleaned = operations::force_cleanup(&context.layout, &self.volume);
-        context.metrics.force_cleaned(cleaned.is_ok());
+        context.metrics.count_force_cleanup(cleaned.is_ok());
         match &cleaned {
             Ok(()) => {
                 tracing::warn!(

@@ -160,7 +160,7 @@ fn deletion_blocker(inputs: &PlanInputs<'_>, name: &str, id: &VolumeId) -> Optio
         .find(is_of_volume)?
         .display();
     Some(format!(
-        "{path} may be a directory of this volume, but its record can't be read; the directory is cleaned up when its pod has ended; hint: if that fails, see crustlet's log"
+        "{path} may be a directory of this volume, but its record can't be read; the directory is cleaned up when its pod has ended; hint: see crustlet's log if that fails"
     ))
 }
 

@@ -49,7 +49,7 @@ impl Records {
                 Some(_) if *kind == Kind::PersistentVolume && is_generated(*kind, record) => {
                     record.clone()
                 }
-                Some(base) => merged(&without_status(base), record),
+                Some(base) => merge(&without_status(base), record),
                 None if is_generated(*kind, record) => record.clone(),
                 None => continue,
             };
@@ -148,7 +148,7 @@ impl Records {
         if let Some(Value::Object(annotations)) = patch.pointer_mut("/metadata/annotations") {
             annotations.remove(PROVISIONED_BY);
         }
-        (merged(record, &patch) != *record).then(|| RecordUpdate::volume(volume, patch))
+        (merge(record, &patch) != *record).then(|| RecordUpdate::volume(volume, patch))
     }
 
     /// Returns the immutable fields of a provisioned volume that its manifest tries to change.
@@ -156,7 +156,7 @@ impl Records {
         let differs = |field: &&str| {
             let (record, manifest) = self.record_and_manifest(manifests, volume)?;
             let (recorded, value) = (&record["spec"][field], &manifest["spec"][field]);
-            Some(!value.is_null() && merged(recorded, &without_nulls(value)) != *recorded)
+            Some(!value.is_null() && merge(recorded, &remove_nulls(value)) != *recorded)
         };
         let fields = ["csi", "claimRef", "volumeMode"].into_iter();
         fields
@@ -208,7 +208,7 @@ impl Records {
             }
             json!({"apiVersion": kind.api_version(), "kind": kind.as_str(), "metadata": metadata})
         };
-        let mut record = merged(&existing.cloned().unwrap_or_else(new_record), patch);
+        let mut record = merge(&existing.cloned().unwrap_or_else(new_record), patch);
         let has_uid = *kind == Kind::PersistentVolumeClaim || is_generated(*kind, &record);
         if has_uid && record.pointer("/metadata/uid").is_none() {
             record["metadata"]["uid"] = json!(uid());
@@ -247,12 +247,12 @@ fn without_status(manifest: &Value) -> Value {
 }
 
 /// Returns a value without the keys whose value is null.
-fn without_nulls(value: &Value) -> Value {
+fn remove_nulls(value: &Value) -> Value {
     let Value::Object(fields) = value else {
         return value.clone();
     };
     let set = fields.iter().filter(|(_, value)| !value.is_null());
-    set.map(|(key, value)| (key.clone(), without_nulls(value)))
+    set.map(|(key, value)| (key.clone(), remove_nulls(value)))
         .collect()
 }
 
@@ -267,14 +267,14 @@ fn is_generated(kind: Kind, record: &Value) -> bool {
 
 /// Returns `base` with `over` merged into it: maps are merged key by key, and any other value is replaced. `status` is
 /// replaced as a whole.
-fn merged(base: &Value, over: &Value) -> Value {
+fn merge(base: &Value, over: &Value) -> Value {
     let (Value::Object(base), Value::Object(over)) = (base, over) else {
         return over.clone();
     };
     let mut merged_fields: Map<String, Value> = base.clone();
     for (key, value) in over {
         let value = match base.get(key) {
-            Some(before) if key != "status" => merged(before, value),
+            Some(before) if key != "status" => merge(before, value),
             _ => value.clone(),
         };
         merged_fields.insert(key.clone(), value);

@@ -27,14 +27,14 @@ pub(super) fn from_millis(ms: i64) -> SystemTime {
 /// Formats the time from `then` to `now`.
 pub(super) fn between(now: SystemTime, then: SystemTime) -> String {
     match now.duration_since(then) {
-        Ok(age) => human(age),
+        Ok(age) => format_age(age),
         Err(ahead) if ahead.duration() < MAX_CLOCK_SKEW => "0s".to_owned(),
         Err(_) => "<invalid>".to_owned(),
     }
 }
 
 /// Formats an age as `duration.HumanDuration` of k8s.io/apimachinery does.
-fn human(age: Duration) -> String {
+fn format_age(age: Duration) -> String {
     let seconds = age.as_secs();
     // The smaller unit is left out if it is zero.
     let two_units = |unit: u64, letter: char, smaller: u64, smaller_letter: char| {
@@ -98,7 +98,11 @@ mod tests {
             (8 * YEAR + 364 * DAY, "8y"),
             (9 * YEAR, "9y"),
         ] {
-            assert_eq!(human(Duration::from_secs(seconds)), expected, "{seconds}");
+            assert_eq!(
+                format_age(Duration::from_secs(seconds)),
+                expected,
+                "{seconds}"
+            );
         }
     }
 

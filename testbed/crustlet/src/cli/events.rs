@@ -78,7 +78,7 @@ fn no_events_message(namespace: &str) -> String {
 }
 
 /// Returns the event's type, `Normal` or `Warning`.
-pub(super) fn type_of(event: &Event) -> &'static str {
+pub(super) fn event_type(event: &Event) -> &'static str {
     match event.r#type() {
         Type::Normal => "Normal",
         Type::Warning => "Warning",
@@ -114,7 +114,7 @@ pub(super) fn document(event: &Event) -> Value {
             "namespace": namespace,
         },
         "involvedObject": object,
-        "type": type_of(event),
+        "type": event_type(event),
         "reason": event.reason,
         "message": event.message,
         "firstTimestamp": first,

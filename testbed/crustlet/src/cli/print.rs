@@ -40,7 +40,7 @@ struct KindTable {
     rows: fn(&Value, SystemTime) -> Result<Vec<Row>, serde_json::Error>,
 }
 
-const fn table_of(resource: Resource) -> KindTable {
+const fn kind_table(resource: Resource) -> KindTable {
     match resource {
         Resource::Object(Kind::Pod) => pods::PODS,
         Resource::Object(Kind::PersistentVolumeClaim) => storage::CLAIMS,
@@ -71,7 +71,7 @@ pub(super) fn rows(
     options: TableOptions,
     now: SystemTime,
 ) -> Result<Vec<Row>, PrintError> {
-    let KindTable { columns, rows } = table_of(resource);
+    let KindTable { columns, rows } = kind_table(resource);
     let is_shown = |column: Column| options.is_wide || column == Column::Always;
     let has_namespaces = options.has_namespaces && resource.is_namespaced();
     let mut table = Vec::new();

@@ -55,10 +55,10 @@ fn names_labels_and_buckets_are_those_of_kubelet() {
 #[test]
 fn names_are_those_of_the_keps() {
     let metrics = Metrics::new();
-    metrics.published_deferred();
+    metrics.count_deferred_publish();
     metrics.reconstructed(true);
     metrics.reconstructed(false);
-    metrics.force_cleaned(true);
+    metrics.count_force_cleanup(true);
     metrics.set_orphan_errors(3);
     metrics.set_orphan_errors(2);
     assert_lines(

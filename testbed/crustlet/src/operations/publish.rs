@@ -110,7 +110,7 @@ pub(crate) async fn publish(
         }
     }
     if publish.defer_fs_ops {
-        context.metrics.published_deferred();
+        context.metrics.count_deferred_publish();
         return Ok(PublishResult {
             mounter: Mounter::Deferred,
             runtime_mount: None,

@@ -80,7 +80,10 @@ pub(crate) fn reconstruct(layout: &RootDirLayout) -> Result<ReconstructedState, 
                 if data.directory() == directory || data.directory().is_empty() {
                     Ok(data)
                 } else {
-                    Err(format!("specVolID is {:?}", data.directory()))
+                    Err(format!(
+                        "the record has another specVolID, {:?}",
+                        data.directory()
+                    ))
                 }
             });
             match read {
@@ -392,7 +395,13 @@ mod tests {
             .iter()
             .map(|unreadable| unreadable.reason.as_str())
             .collect();
-        assert_eq!(reasons[..2], ["no vol_data.json", "specVolID is \"pv-1\""]);
+        assert_eq!(
+            reasons[..2],
+            [
+                "no vol_data.json",
+                "the record has another specVolID, \"pv-1\""
+            ]
+        );
         assert!(reasons[2].contains("torn/vol_data.json"), "{reasons:?}");
         assert_eq!(reasons[3..], ["the record belongs to another volume"]);
         for unreadable in &state.unreadable {

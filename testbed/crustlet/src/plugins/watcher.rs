@@ -155,7 +155,7 @@ async fn register(drivers: Drivers, socket: PathBuf, identity: SocketIdentity) {
         match try_register(&drivers, &socket, identity).await {
             Ok(name) => return tracing::info!("driver {name} registered with {path}"),
             Err(error) => {
-                tracing::warn!("plugins: {path}: {error}");
+                tracing::warn!("plugins: cannot register {path}: {error}");
                 if error.is_final() {
                     return;
                 }

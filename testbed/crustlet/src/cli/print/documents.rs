@@ -21,7 +21,7 @@ pub(in crate::cli) fn json(document: &Value) -> String {
     let indent = serde_json::ser::PrettyFormatter::with_indent(b"    ");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, indent);
     // Cannot fail: the output is in memory, and all keys are strings.
-    let _ = sorted(document).serialize(&mut serializer);
+    let _ = sort_keys(document).serialize(&mut serializer);
     let text = String::from_utf8_lossy(&text);
     text.lines()
         .flat_map(|line| [printable_json(line), "\n".into()])
@@ -30,7 +30,7 @@ pub(in crate::cli) fn json(document: &Value) -> String {
 
 /// Formats a document as one line of JSON.
 pub(in crate::cli) fn json_line(document: &Value) -> String {
-    printable_json(&sorted(document).to_string()).into_owned() + "\n"
+    printable_json(&sort_keys(document).to_string()).into_owned() + "\n"
 }
 
 /// The error of an object with a value that YAML can't represent.
@@ -44,7 +44,7 @@ pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
     let options = serde_saphyr::ser_options! {
         folded_wrap_chars: usize::MAX,
     };
-    let text = serde_saphyr::to_string_with_options(&sorted(document), options)?;
+    let text = serde_saphyr::to_string_with_options(&sort_keys(document), options)?;
     if text.lines().all(|line| printable(line) == line) {
         return Ok(text);
     }
@@ -52,7 +52,7 @@ pub(in crate::cli) fn yaml(document: &Value) -> Result<String, YamlError> {
     Ok(json(document))
 }
 
-fn sorted(document: &Value) -> Value {
+fn sort_keys(document: &Value) -> Value {
     let mut document = document.clone();
     document.sort_all_objects();
     document

@@ -11,7 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 use super::progress::Progress;
 use crate::cli::age::from_millis;
 use crate::cli::client::{Client, ClientError};
-use crate::cli::events::type_of;
+use crate::cli::events::event_type;
 use crate::cli::io::{eprint, print};
 use crate::cli::print::pods;
 use crate::cli::table::Table;
@@ -155,7 +155,7 @@ fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, tabl
     let Some(pod) = pods.iter_mut().find(|pod| pod.is_regarding(event)) else {
         return;
     };
-    let kind = type_of(event);
+    let kind = event_type(event);
     if kind == "Warning" {
         pod.warning = Some(format!("{}: {}", event.reason, event.message));
     }
