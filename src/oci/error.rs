@@ -56,9 +56,7 @@ pub(crate) enum DocumentError {
          character",
         ParserFamily::C
     )]
-    Nul {
-        json_path: String,
-    },
+    Nul { json_path: String },
     /// A key is equal to a known one for some parsers only, such as `Mounts` for Go.
     #[error(
         "config.json: {json_path} has a key {key:?}, which {family} read as \"{known}\" and others don't; hint: spell \

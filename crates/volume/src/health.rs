@@ -35,7 +35,10 @@ const HINT: &str = "; hint: ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Symptom<'a> {
-    CallFailed { call: &'static str, errno: Errno },
+    CallFailed {
+        call: &'static str,
+        errno: Errno,
+    },
     /// The kernel shut the file system down.
     ShutDown,
     /// The file system was mounted read-write and has become read-only.
