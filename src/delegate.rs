@@ -64,7 +64,7 @@ pub(crate) enum DelegateError {
     /// runcrust's own device and inode numbers are needed to detect recursion.
     #[error("stat(\"/proc/self/exe\"); hint: check that a procfs is mounted on /proc")]
     Proc(#[source] io::Error),
-    #[error("delegate {}: execve", path.display())]
+    #[error("delegate {}: execve; hint: check `delegate` in runcrust's configuration", path.display())]
     Exec {
         path: PathBuf,
         #[source]

@@ -45,7 +45,10 @@ const MANAGER: &str = "io.container.manager";
 /// The role can't be determined from the config. This only matters if the container mounts a volume.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum RoleError {
-    #[error("config.json: annotation {0} is {1:?}, neither \"sandbox\" nor \"container\"")]
+    #[error(
+        "config.json: annotation {0} is {1:?}, neither \"sandbox\" nor \"container\"; hint: remove it from the pod if \
+         it is set there"
+    )]
     UnknownType(&'static str, String),
     #[error(
         "config.json: annotation {0} says that this is a container of a pod, but annotation {1}, which names the pod's \

@@ -247,7 +247,7 @@ pub(super) enum Cause {
         "other calls kept staging or unstaging it by other paths until the deadline; hint: retry"
     )]
     Contended,
-    #[error("process {pid}: {source}")]
+    #[error("process {pid} can't be identified: {source}")]
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crust_blockfs::errno::Name(*errno))]
     Call {

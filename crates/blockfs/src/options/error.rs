@@ -28,25 +28,33 @@ pub enum OptionsError {
         option: String,
     },
     /// The option has a value but no name, as in `=value`.
-    #[error("mount option number {position}: has no name before the \"=\"")]
+    #[error(
+        "mount option number {position}: has no name before the \"=\"; hint: correct the volume's mount options"
+    )]
     NoName {
         /// The number of the option in all lists, starting at 1.
         position: usize,
     },
     /// The list item contains a NUL byte, which a C string can't contain.
-    #[error("mount option number {position}: contains a NUL byte")]
+    #[error(
+        "mount option number {position}: contains a NUL byte; hint: correct the volume's mount options"
+    )]
     Nul {
         /// The number of the list item, starting at 1.
         position: usize,
     },
     /// The list item contains a quotation mark without its counterpart.
-    #[error("mount option number {position}: a \" is not closed")]
+    #[error(
+        "mount option number {position}: a \" is not closed; hint: correct the volume's mount options"
+    )]
     Quote {
         /// The number of the list item, starting at 1.
         position: usize,
     },
     /// The name or the value is longer than fsconfig(2) accepts.
-    #[error("mount option {option}: is {length} bytes long, and the kernel accepts at most 255")]
+    #[error(
+        "mount option {option}: is {length} bytes long, and the kernel accepts at most 255; hint: shorten it"
+    )]
     TooLong {
         /// The first characters of the option's name.
         option: String,
@@ -54,7 +62,9 @@ pub enum OptionsError {
         length: usize,
     },
     /// A volume has too many options.
-    #[error("{count} mount options are more than the {most} that a volume may have")]
+    #[error(
+        "{count} mount options are more than the {most} that a volume may have; hint: remove some of them"
+    )]
     TooMany {
         /// The number of options.
         count: usize,
@@ -62,7 +72,9 @@ pub enum OptionsError {
         most: usize,
     },
     /// The options of a volume are too long in total.
-    #[error("the mount options take {length} bytes, and a volume's may take at most {most}")]
+    #[error(
+        "the mount options take {length} bytes, and a volume's may take at most {most}; hint: remove some of them"
+    )]
     TooMuch {
         /// The total length in bytes, with one byte for a separator after each list item.
         length: usize,

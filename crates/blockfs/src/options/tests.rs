@@ -157,7 +157,7 @@ fn an_option_that_is_not_for_a_new_mount_is_refused_by_name() {
     }
 }
 
-/// Exclusive use covers one device. A second one would be read and written although another user may hold it.
+/// Exclusive use covers one device. A second one would be read and written although something else may hold it.
 #[test]
 fn an_option_that_names_a_second_device_or_file_is_refused() {
     for option in [
