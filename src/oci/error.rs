@@ -63,7 +63,6 @@ pub(crate) enum DocumentError {
          it \"{known}\""
     )]
     Spelling {
-        /// The JSON path of the object.
         json_path: String,
         /// The key as written in the document.
         key: String,
@@ -86,11 +85,7 @@ pub(crate) enum DocumentError {
     )]
     Reserved { prefix: &'static str },
     #[error("config.json: {json_path} has more than {limit} elements; hint: remove some of them")]
-    TooMany {
-        /// The JSON path of the array.
-        json_path: String,
-        limit: usize,
-    },
+    TooMany { json_path: String, limit: usize },
     /// An edit names an element that doesn't exist.
     #[error("config.json: can't edit element {index} of {array}, which has {length} elements")]
     NoSuchElement {

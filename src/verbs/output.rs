@@ -19,7 +19,6 @@ pub(super) trait Printable: Display {
     fn json(&self) -> Value;
 }
 
-/// The output of a subcommand.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
     text: String,

@@ -98,7 +98,7 @@ pub fn attach(image: &Path, read_only: bool) -> Result<LoopDevice, LoopError> {
     })
 }
 
-/// Returns the image's device, if it is attached. Cancels its detaching if the device waits for its last user.
+/// Returns the image's device, if it is attached. Cancels its detaching if the device waits for its last holder.
 fn find_and_keep(image: &Image) -> Result<Option<LoopDevice>, LoopError> {
     let Some(open) = OpenLoop::find(image)? else {
         return Ok(None);
@@ -146,7 +146,7 @@ fn attach_to_free_device(
         Err(errno) => return Err(failed(&device, "ioctl(LOOP_CONFIGURE)", errno)),
     }
     if !read_only && device.is_read_only()? {
-        // The flag belongs to the device number, and an earlier user of the number has left it set.
+        // The flag belongs to the device number, and an earlier image with that number has left it set.
         let failed = |errno| failed(&device, "ioctl(BLKROSET)", errno);
         set_device_read_only(&opened, false).map_err(failed)?;
     }

@@ -57,7 +57,7 @@ impl Service<'_> {
     /// for systemd. If the node's root isn't this process's own, changes the root directory of this process to the
     /// node's.
     pub fn restart(self, node: &NodeRoot, files: &[&Path]) -> Result<RestartOutcome> {
-        let changed = files.iter().map(|file| changed_at(&node.find(file))).max();
+        let changed = files.iter().map(|file| change_time(&node.find(file))).max();
         if !node.is_own_root() {
             rustix::process::chroot(node.path())
                 .map_err(|errno| HandlerError::call("chroot", node.path(), errno))?;
@@ -134,7 +134,7 @@ impl Service<'_> {
 }
 
 /// Returns the time at which a file was last written, renamed or removed, in microseconds since the epoch.
-fn changed_at(path: &Path) -> i128 {
+fn change_time(path: &Path) -> i128 {
     let found = path.ancestors().find_map(|path| stat(path).ok());
     found.map_or(i128::MAX, |stat| {
         i128::from(stat.st_ctime) * 1_000_000 + i128::from(stat.st_ctime_nsec) / 1000

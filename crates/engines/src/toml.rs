@@ -75,7 +75,6 @@ impl<'a> Toml<'a> {
         above.is_some_and(|line| line.trim() == comment.trim())
     }
 
-    /// Returns whether a list begins with this comment.
     pub(crate) fn begins_with(&self, list: &[&str], comment: &str) -> bool {
         let list = self.get(list).and_then(Item::as_array);
         let range = list.and_then(|list| Some(list.span()?.start..list.get(0)?.span()?.start));

@@ -144,10 +144,10 @@ impl ConfigLocation {
     #[must_use]
     pub fn absence(&self, config: &Path) -> ConfigAbsence {
         let path = TargetPath::new(config).ok();
-        self.absence_by(path.and_then(|path| path.presence().ok()).as_ref())
+        self.absence_from_presence(path.and_then(|path| path.presence().ok()).as_ref())
     }
 
-    fn absence_by(&self, presence: Option<&TargetPresence>) -> ConfigAbsence {
+    fn absence_from_presence(&self, presence: Option<&TargetPresence>) -> ConfigAbsence {
         let Some(TargetPresence {
             device,
             boot_id: Some(boot),
@@ -263,7 +263,7 @@ mod tests {
                 volatile,
             };
             let found = found.map(|(device, boot)| presence(device, boot));
-            let absence = location.absence_by(found.as_ref());
+            let absence = location.absence_from_presence(found.as_ref());
             assert_eq!(absence, expected, "{volatile} {found:?}");
         }
     }

@@ -103,7 +103,6 @@ pub struct Config {
     pub delegate_kind: Option<DelegateKind>,
     /// The path of the hook. If it is unset, `crust-mount-hook` beside the resolved path of runcrust.
     pub hook: Option<PathBuf>,
-    /// The crust directory.
     pub crust_root: PathBuf,
     pub state_dir: PathBuf,
     /// The root directories of kubelets.

@@ -114,7 +114,6 @@ impl Process {
     }
 }
 
-/// The state of a recorded process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessState {
     Alive,

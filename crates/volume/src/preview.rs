@@ -81,7 +81,6 @@ impl From<DeviceAccess> for PodAccess {
     }
 }
 
-/// The pod that a mount is previewed for.
 #[derive(Debug, Clone, Copy)]
 pub struct PreviewPod<'a> {
     /// The pod's uid, or the identifier used for a container without a pod.

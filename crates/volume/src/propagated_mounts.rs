@@ -134,7 +134,7 @@ pub fn unmount_copies(
 impl CopyCleanup {
     /// Returns the mount point of a copy of the device's mount that was unmounted; `None` if no copy was unmounted.
     #[must_use]
-    pub fn unmounted_at(&self, device: DeviceNumber) -> Option<&Path> {
+    pub fn unmounted_mount_point(&self, device: DeviceNumber) -> Option<&Path> {
         let found = self.unmounted.iter().find(|mount| is_on(mount, device));
         found.map(|mount| &*mount.mount_point)
     }
@@ -199,10 +199,10 @@ fn occupied(table: &MountInfo, copies: &[Mount]) -> Result<HashSet<u32>, MountIn
     if copies.is_empty() {
         return Ok(HashSet::new());
     }
-    Ok(occupied_in(&table.select(|_| true)?, copies))
+    Ok(find_occupied(&table.select(|_| true)?, copies))
 }
 
-fn occupied_in(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
+fn find_occupied(all: &[Mount], copies: &[Mount]) -> HashSet<u32> {
     let parents: HashMap<u32, u32> = all.iter().map(|mount| (mount.id, mount.parent)).collect();
     let copies: HashSet<u32> = copies.iter().map(|copy| copy.id).collect();
     let mut occupied = HashSet::new();
@@ -267,7 +267,7 @@ mod tests {
         ] {
             let all = mounts(pairs);
             let copies: Vec<Mount> = all.iter().filter(|it| it.id >= 10).cloned().collect();
-            let occupied = occupied_in(&all, &copies);
+            let occupied = find_occupied(&all, &copies);
             let mut found: Vec<u32> = copies.iter().map(|copy| copy.id).collect();
             found.retain(|id| occupied.contains(id));
             found.sort_unstable();

@@ -268,7 +268,6 @@ impl Sandbox {
     }
 }
 
-/// The mount of a volume in a sandbox.
 #[derive(Debug)]
 pub struct SandboxMount {
     /// The root of the volume, opened with `O_PATH`.

@@ -123,7 +123,7 @@ pub fn check_host_mounts(
         if let Some(copy) = copies.remaining(record.device) {
             return Err(Cause::LeftOnHost { copy });
         }
-        if let Some(mount_point) = copies.unmounted_at(record.device) {
+        if let Some(mount_point) = copies.unmounted_mount_point(record.device) {
             let mount_point = mount_point.to_owned();
             return Err(Cause::Propagated { mount_point });
         }

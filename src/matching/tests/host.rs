@@ -36,7 +36,6 @@ pub(super) struct Host {
     pub(super) read_only_root: bool,
     /// Number of times that the mount table was read.
     pub(super) tables_read: Cell<usize>,
-    /// Number of calls of `paths_to`.
     pub(super) paths_to_calls: Cell<usize>,
     /// Paths whose identity or location was looked up.
     pub(super) looked_up: RefCell<Vec<PathBuf>>,

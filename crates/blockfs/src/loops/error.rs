@@ -119,7 +119,7 @@ pub enum LoopError {
         holders: Option<String>,
     },
     /// The device is open, though not exclusively, and can't be detached.
-    #[error("image {image:?}: {device:?} stays attached: {}", open_by(device, holders.as_deref()))]
+    #[error("image {image:?}: {device:?} stays attached: {}", describe_holders(device, holders.as_deref()))]
     Open {
         /// Path of the image, as the caller gave it.
         image: PathBuf,
@@ -148,7 +148,7 @@ pub enum LoopError {
 }
 
 impl LoopError {
-    /// Returns whether nothing is wrong with the device or the image, and only a user has to release it first.
+    /// Returns whether nothing is wrong with the device or the image, and only a holder has to release it first.
     #[must_use]
     pub fn is_in_use(&self) -> bool {
         matches!(
@@ -158,7 +158,7 @@ impl LoopError {
     }
 }
 
-fn open_by(device: &Path, holders: Option<&str>) -> String {
+fn describe_holders(device: &Path, holders: Option<&str>) -> String {
     let device = device.display();
     match holders {
         Some(holders) => format!(

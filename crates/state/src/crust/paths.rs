@@ -36,10 +36,10 @@ impl CrustDirectory {
     /// entry, in the entry of the resolved path. Returns `path` itself if neither entry exists or can be read.
     #[must_use]
     pub fn staged_target(&self, path: &TargetPath) -> TargetPath {
-        self.target_by(path, || path.resolved().ok())
+        self.find_target(path, || path.resolved().ok())
     }
 
-    fn target_by(
+    fn find_target(
         &self,
         path: &TargetPath,
         resolved: impl FnOnce() -> Option<TargetPath>,
@@ -61,7 +61,7 @@ impl CrustDirectory {
     #[must_use]
     pub fn volume_paths(&self, path: &TargetPath) -> VolumePaths {
         let lookup = path.look_up();
-        let target = self.target_by(path, || lookup.resolved().ok());
+        let target = self.find_target(path, || lookup.resolved().ok());
         let mut others = lookup.spellings();
         if target != *path {
             others.splice(0..0, target.look_up().spellings());
@@ -103,7 +103,7 @@ impl CrustDirectory {
     fn entry_volume(&self, path: &TargetPath) -> EntryVolume {
         match self.entry(path) {
             Ok(Some(entry)) => {
-                target_in(&entry, path).map_or(EntryVolume::Unknown, EntryVolume::Target)
+                read_target(&entry, path).map_or(EntryVolume::Unknown, EntryVolume::Target)
             }
             Ok(None) => match self.kata.as_ref().map(|kata| kata.entry(path)) {
                 None | Some(Ok(None)) => EntryVolume::NoEntry,
@@ -116,13 +116,13 @@ impl CrustDirectory {
 
     /// Returns the target path in the entry of exactly this path, in the crust directory alone.
     fn recorded_target(&self, path: &TargetPath) -> Option<TargetPath> {
-        target_in(&self.entry(path).ok()??, path)
+        read_target(&self.entry(path).ok()??, path)
     }
 }
 
 /// Returns the target path in the entry of `path`. Returns `None` if the entry can't be read, or if its target path
 /// doesn't lead to `path` any more.
-fn target_in(entry: &Entry, path: &TargetPath) -> Option<TargetPath> {
+fn read_target(entry: &Entry, path: &TargetPath) -> Option<TargetPath> {
     let target = entry.info().ok()?.target_path;
     let target = target.unwrap_or_else(|| path.clone());
     // A target path that can't be resolved is taken to be unchanged.

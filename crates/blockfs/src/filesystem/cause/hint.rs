@@ -47,7 +47,7 @@ impl MountErrorCause {
                  (btrfs device scan --forget); give a clone its own id (btrfstune -u)"
                 .to_owned(),
             Self::InUse => {
-                "find the user with lsblk, /proc/swaps and /proc/*/mountinfo: a mount of another file system \
+                "find the holder with lsblk, /proc/swaps and /proc/*/mountinfo: a mount of another file system \
                  type, device mapper, md, swap, or a process"
                     .to_owned()
             }

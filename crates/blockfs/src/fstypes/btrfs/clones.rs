@@ -152,7 +152,7 @@ mod tests {
                 vec![mounted(OTHER, false, 3), original()],
                 Some("/dev/loop1"),
             ),
-            // Another user mounted the clone, with a temporary id.
+            // The clone was mounted elsewhere, with a temporary id.
             (3, vec![clone()], Some("/dev/loop2")),
             (2, vec![original(), clone()], Some("/dev/loop1")),
             // The device itself is mounted; this is a second mount of it.
