@@ -33,7 +33,7 @@ impl Callers {
     }
 
     /// Stages volumes with the first client, one after the other, and returns the time of each call in milliseconds.
-    pub(crate) fn one_by_one(&self, requests: &[RuntimeStageVolumeRequest]) -> Vec<f64> {
+    pub(crate) fn stage_in_turn(&self, requests: &[RuntimeStageVolumeRequest]) -> Vec<f64> {
         let mut client = self.clients[0].clone();
         self.runtime.block_on(async {
             let mut times = Vec::with_capacity(requests.len());
@@ -48,7 +48,7 @@ impl Callers {
     }
 
     /// Stages volumes with all clients at the same time, and returns the time until the last one is staged, in seconds.
-    pub(crate) fn at_once(&self, requests: &[RuntimeStageVolumeRequest]) -> f64 {
+    pub(crate) fn stage_concurrently(&self, requests: &[RuntimeStageVolumeRequest]) -> f64 {
         let shares = requests.chunks(requests.len().div_ceil(self.clients.len()));
         let shares: Vec<_> = shares.map(<[_]>::to_vec).collect();
         let start = Instant::now();

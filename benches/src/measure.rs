@@ -42,7 +42,7 @@ impl Measure {
 
     /// Returns the median and the quartiles.
     pub(crate) fn summary(&self) -> Summary {
-        Summary::of(&self.samples)
+        Summary::from_samples(&self.samples)
     }
 
     /// Returns whether the median meets the target; `None` without a target.

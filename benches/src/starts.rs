@@ -66,13 +66,13 @@ impl Starter {
         self.rounds_with(rounds, round, commands, || ())
     }
 
-    /// Measures commands as [`Self::rounds`] does, and calls `put_away` after each block.
+    /// Measures commands as [`Self::rounds`] does, and calls `clean_up` after each block.
     pub(crate) fn rounds_with<const N: usize>(
         &self,
         rounds: usize,
         round: Round,
         commands: [&CommandLine; N],
-        put_away: impl Fn(),
+        clean_up: impl Fn(),
     ) -> [Vec<f64>; N] {
         let mut all = [const { Vec::new() }; N];
         for _ in 0..rounds {
@@ -82,7 +82,7 @@ impl Starter {
                     // Each command is first equally often: A B, B A.
                     let turn = if block % 2 == 0 { turn } else { N - 1 - turn };
                     times[turn].extend(self.starts(commands[turn], round.starts));
-                    put_away();
+                    clean_up();
                 }
             }
             for (all, times) in all.iter_mut().zip(times) {
@@ -93,14 +93,14 @@ impl Starter {
     }
 
     /// Runs a command once without measuring it.
-    pub(crate) fn once(&self, command: &CommandLine) {
+    pub(crate) fn run_once(&self, command: &CommandLine) {
         let _ = self.starts(command, 1);
     }
 
     /// Starts a command `count` times and returns the times in milliseconds.
     fn starts(&self, command: &CommandLine, count: usize) -> Vec<f64> {
         let run = Run::of(
-            surroundings(&self.starter)
+            with_clean_environment(&self.starter)
                 .arg(count.to_string())
                 .args(&command.0),
         );
@@ -112,14 +112,14 @@ impl Starter {
 
     /// Returns the peak resident set, in MB, of a program before its exec.
     pub(crate) fn peak(&self, command: &CommandLine) -> f64 {
-        let run = Run::of(surroundings(&self.peak).args(&command.0)).success();
+        let run = Run::of(with_clean_environment(&self.peak).args(&command.0)).success();
         let kibibytes: f64 = run.stdout.trim().parse().expect("VmHWM");
         kibibytes * 1024.0 / 1e6
     }
 }
 
 /// Returns a command with the small environment that containerd sets.
-fn surroundings(program: &Path) -> Command {
+fn with_clean_environment(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env(
         "PATH",

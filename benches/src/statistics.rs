@@ -16,7 +16,7 @@ pub(crate) struct Summary {
 
 impl Summary {
     /// Summarises at least one number.
-    pub(crate) fn of(samples: &[f64]) -> Self {
+    pub(crate) fn from_samples(samples: &[f64]) -> Self {
         Self {
             median: median(samples),
             low: quantile(samples, 0.25),
@@ -48,15 +48,15 @@ pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
 
 /// Returns the ratio of the numbers of each round.
 pub(crate) fn ratios(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
-    paired(ours, theirs, |ours, theirs| ours / theirs)
+    map_pairs(ours, theirs, |ours, theirs| ours / theirs)
 }
 
 /// Returns the difference of the numbers of each round.
 pub(crate) fn differences(ours: &[f64], theirs: &[f64]) -> Vec<f64> {
-    paired(ours, theirs, |ours, theirs| ours - theirs)
+    map_pairs(ours, theirs, |ours, theirs| ours - theirs)
 }
 
-fn paired(ours: &[f64], theirs: &[f64], of: impl Fn(f64, f64) -> f64) -> Vec<f64> {
+fn map_pairs(ours: &[f64], theirs: &[f64], of: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     assert_eq!(ours.len(), theirs.len(), "each round has both");
     let pairs = ours.iter().zip(theirs);
     pairs.map(|(ours, theirs)| of(*ours, *theirs)).collect()
@@ -74,7 +74,7 @@ mod tests {
         assert_eq!(median(&[9.0, 1.0, 2.0]), 2.0);
         let five = [5.0, 1.0, 3.0, 2.0, 4.0];
         assert_eq!(
-            Summary::of(&five),
+            Summary::from_samples(&five),
             Summary {
                 median: 3.0,
                 low: 2.0,

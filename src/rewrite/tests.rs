@@ -101,7 +101,7 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 /// Returns the rewritten text, and the record to restore the old one.
-fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
+fn apply_rewrite(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord) {
     let bundle = RewrittenBundle {
         config: "/b/config.json".into(),
         containers: vec!["a".to_owned()],
@@ -110,11 +110,11 @@ fn rewritten(document: &Document<'_>, rewrite: Rewrite) -> (String, BundleRecord
     (text(bytes), record)
 }
 
-fn app_rewritten(document: &Document<'_>) -> (String, BundleRecord) {
-    container_rewritten(document, MountMode::Bind, &[with_device("7:3", true)])
+fn rewrite_app(document: &Document<'_>) -> (String, BundleRecord) {
+    rewrite_container(document, MountMode::Bind, &[with_device("7:3", true)])
 }
 
-fn container_rewritten(
+fn rewrite_container(
     document: &Document<'_>,
     mount_mode: MountMode,
     properties: &[(TargetPath, VolumeProperties)],
@@ -125,10 +125,10 @@ fn container_rewritten(
     };
     let plan = container_plan(mount_mode);
     let rewrite = container(document, &plan, volumes, &Config::default(), &hooks());
-    rewritten(document, rewrite.unwrap())
+    apply_rewrite(document, rewrite.unwrap())
 }
 
-fn undone(rewritten: &str, record: &BundleRecord) -> String {
+fn apply_undo(rewritten: &str, record: &BundleRecord) -> String {
     let document = Document::parse(rewritten.as_bytes()).unwrap();
     let edits = undo(&document, record, &Config::default()).unwrap();
     text(document.apply(&edits).unwrap())
@@ -160,9 +160,9 @@ fn only_source_and_hooks_of_an_app_containers_config_change() {
             "\"poststop\":[]",
             &format!("\"poststop\":[{}]", hook("release", 30)),
         );
-    let (text, record) = app_rewritten(&document);
+    let (text, record) = rewrite_app(&document);
     assert_eq!(text, expected);
-    assert_eq!(undone(&text, &record), APP, "byte for byte");
+    assert_eq!(apply_undo(&text, &record), APP, "byte for byte");
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
     let document = Document::parse(config.as_bytes()).unwrap();
     let rootfs = Path::new("/b/rootfs");
     let rewrite = sandbox(rootfs, &sandbox_plan(), &hooks()).unwrap();
-    let (text, record) = rewritten(&document, rewrite);
+    let (text, record) = apply_rewrite(&document, rewrite);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["mounts"][0]["destination"], "/.crust");
     assert_eq!(value["mounts"][0]["options"][3], "mode=0700");
@@ -182,7 +182,7 @@ fn a_sandboxs_config_gets_a_tmpfs_and_hooks_but_no_devices() {
         arguments
             .contains(r#""--pod-uid","uid-1","--cli","/usr/bin/runcrust","--rootfs","/b/rootfs""#)
     );
-    assert_eq!(undone(&text, &record), config, "byte for byte");
+    assert_eq!(apply_undo(&text, &record), config, "byte for byte");
 }
 
 /// Rewrites `APP` with `given` instead of the volume's mount options. Returns the rewritten text, after checking
@@ -207,8 +207,8 @@ fn rewritten_mount(given: &str, attributes: MountAttrFlags, is_volume_read_only:
         rootfs: Path::new("/b/rootfs"),
     };
     let rewrite = container(&document, &plan, volumes, &Config::default(), &hooks());
-    let (text, record) = rewritten(&document, rewrite.unwrap());
-    assert_eq!(undone(&text, &record), app, "byte for byte");
+    let (text, record) = apply_rewrite(&document, rewrite.unwrap());
+    assert_eq!(apply_undo(&text, &record), app, "byte for byte");
     text
 }
 
@@ -294,21 +294,21 @@ fn added_options_follow_the_mounts_own_and_can_be_undone() {
 /// A config that was copied from a rewritten one already has the hooks.
 #[test]
 fn an_undo_removes_the_added_one_of_equal_elements() {
-    let once = app_rewritten(&Document::parse(APP.as_bytes()).unwrap()).0;
+    let once = rewrite_app(&Document::parse(APP.as_bytes()).unwrap()).0;
     let source = "/k/pods/uid-1/volumes/kubernetes.io~csi/pv-1/mount";
     let copied = once.replace("/run/runcrust/attach/1", source);
     let copied = copied.replace("\"poststop\":[{", "\"poststop\":[ { ");
-    let (text, record) = app_rewritten(&Document::parse(copied.as_bytes()).unwrap());
-    assert_eq!(undone(&text, &record), copied, "byte for byte");
+    let (text, record) = rewrite_app(&Document::parse(copied.as_bytes()).unwrap());
+    assert_eq!(apply_undo(&text, &record), copied, "byte for byte");
 }
 
 #[test]
 fn a_second_rewrite_after_an_undo_gives_the_same_text() {
     let document = Document::parse(APP.as_bytes()).unwrap();
-    let (once, record) = app_rewritten(&document);
-    let restored = undone(&once, &record);
+    let (once, record) = rewrite_app(&document);
+    let restored = apply_undo(&once, &record);
     let document = Document::parse(restored.as_bytes()).unwrap();
-    assert_eq!(app_rewritten(&document).0, once);
+    assert_eq!(rewrite_app(&document).0, once);
 }
 
 #[test]
@@ -350,7 +350,7 @@ fn a_volume_with_a_device_node_adds_its_device() {
     // The mount is read-only, the volume isn't.
     let (volume, mut properties) = with_device("7:3", false);
     properties.device_node = true;
-    let (text, record) = container_rewritten(&document, MountMode::Bind, &[(volume, properties)]);
+    let (text, record) = rewrite_container(&document, MountMode::Bind, &[(volume, properties)]);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let path = format!("/dev/crust/{}", target().digest().short());
     assert_eq!(value["linux"]["devices"][0]["path"], path);
@@ -359,9 +359,9 @@ fn a_volume_with_a_device_node_adds_its_device() {
         (&rule["access"], &rule["allow"]),
         (&"r".into(), &true.into())
     );
-    let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
+    let back: serde_json::Value = serde_json::from_str(&apply_undo(&text, &record)).unwrap();
     assert_eq!(back["linux"]["resources"]["devices"], serde_json::json!([]));
-    assert!(app_rewritten(&document).0.find("/dev/crust").is_none());
+    assert!(rewrite_app(&document).0.find("/dev/crust").is_none());
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn a_device_is_added_once_with_its_widest_access() {
         with_device("259:1", false),
         with_device("259:1", true),
     ];
-    let (text, _) = container_rewritten(&document, MountMode::Hook, &properties);
+    let (text, _) = rewrite_container(&document, MountMode::Hook, &properties);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let devices = value["linux"]["devices"].as_array().unwrap();
     assert_eq!(devices.len(), 2, "one entry for each device");
@@ -408,7 +408,7 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
         let sandbox_rewrite = sandbox(volumes.rootfs, &sandbox_plan(), &hooks);
         let mut added = Vec::new();
         for rewrite in [container_rewrite, sandbox_rewrite] {
-            let (_, record) = rewritten(&document, rewrite.unwrap());
+            let (_, record) = apply_rewrite(&document, rewrite.unwrap());
             added.extend(record.added);
         }
         added.retain(|added| added.array.starts_with("hooks."));
@@ -424,7 +424,7 @@ fn only_hooks_that_runc_runs_have_a_timeout() {
 fn a_mount_made_by_a_hook_is_removed_and_can_be_restored() {
     let document = Document::parse(APP.as_bytes()).unwrap();
     let properties = [with_device("7:3", true)];
-    let (text, record) = container_rewritten(&document, MountMode::Hook, &properties);
+    let (text, record) = rewrite_container(&document, MountMode::Hook, &properties);
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     let mounts = value["mounts"].as_array().unwrap();
     assert_eq!(mounts.len(), 1);
@@ -440,7 +440,7 @@ fn a_mount_made_by_a_hook_is_removed_and_can_be_restored() {
     );
     let document = Document::parse(text.as_bytes()).unwrap();
     assert!(is_rewritten(&document, false, &Config::default()));
-    let back: serde_json::Value = serde_json::from_str(&undone(&text, &record)).unwrap();
+    let back: serde_json::Value = serde_json::from_str(&apply_undo(&text, &record)).unwrap();
     let before: serde_json::Value = serde_json::from_str(APP).unwrap();
     assert_eq!(back["mounts"], before["mounts"]);
     assert_eq!(back["hooks"]["createContainer"], serde_json::json!([]));

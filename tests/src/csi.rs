@@ -67,7 +67,7 @@ impl Csi {
         let data = home.with_file_name("csi");
         let kubelet = node.handler().kubelet_dir();
         let daemon = Daemon::logging_to(&node.dir().join("csi.log"));
-        let client = CsiClient::of(&home.with_file_name("csi.sock"));
+        let client = CsiClient::new(&home.with_file_name("csi.sock"));
         let settings = [
             (
                 "--endpoint",

@@ -42,7 +42,7 @@ impl Disk {
         });
         let (path, lock) = taken.expect("a disk was locked");
         let disk = Self {
-            number: Device::of(path).number().to_owned(),
+            number: Device::from_path(path).number().to_owned(),
             path: path.clone(),
             _lock: lock,
         };

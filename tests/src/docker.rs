@@ -58,7 +58,7 @@ impl Docker {
         let others = Path::new("/run/containerd/containerd.sock");
         assert!(!others.exists(), "dockerd would use {}", others.display());
         // The path is short because a socket's path is limited.
-        let files = Files::below(dir.subdir("d"));
+        let files = Files::new(dir.subdir("d"));
         let cgroup = cgroup::new_parent();
         files.configure(&cgroup, runtimes, settings);
         let (socket, state) = files.containerd();

@@ -29,7 +29,7 @@ pub fn version(delegate: Delegate) -> String {
 
 /// Returns the name of the grammar that runcrust uses for this delegate. It depends on the program's file name, because
 /// youki may be used in runc's place.
-fn flavour(delegate: Delegate) -> &'static str {
+fn grammar_name(delegate: Delegate) -> &'static str {
     let program = delegate.program();
     let name = program.file_name().unwrap_or_default();
     if name
@@ -66,7 +66,7 @@ pub fn observe_delegate(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String>
 pub fn observe_runcrust(delegate: Delegate, rows: &[Vec<String>]) -> Vec<String> {
     let node = Node::new(delegate);
     // A delegate that does nothing and succeeds. Its file name selects the grammar.
-    let stub = node.dir().subdir("stub").join(flavour(delegate));
+    let stub = node.dir().subdir("stub").join(grammar_name(delegate));
     fs::copy("/bin/true", &stub).expect("a copy of true");
     node.handler().set_delegate(&stub);
     let seen = observe(node.dir().path(), &node.handler().runtime(), rows);

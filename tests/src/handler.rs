@@ -57,7 +57,7 @@ impl Handler {
     /// Installs a handler that `crust_ops` runs if a volume's `runtime-cli` names it: a copy of the program in a
     /// directory that only root can change, which is not the case below `/tmp`.
     pub fn trusted(dir: &TestDir, delegate: Delegate, extra: &str) -> Self {
-        let (name, home, cleanup) = home();
+        let (name, home, cleanup) = create_home();
         let path = home.join(&name);
         fs::copy(binary("runcrust"), &path).expect("a copy of the built runcrust");
         let hook = binary("crust-mount-hook");
@@ -68,7 +68,7 @@ impl Handler {
 
     /// Installs a handler whose programs are copies in one directory, as packages install them.
     pub fn installed(dir: &TestDir, delegate: Delegate, version: Version, extra: &str) -> Self {
-        let (name, home, cleanup) = home();
+        let (name, home, cleanup) = create_home();
         let (path, hook) = (home.join(&name), home.join("crust-mount-hook"));
         let mut handler = Self::at(path, hook, dir, delegate, extra);
         handler.home = Some(cleanup);
@@ -193,7 +193,7 @@ impl Handler {
 }
 
 /// Creates a directory that only root can change. Returns it with a handler's name and a cleanup.
-fn home() -> (String, PathBuf, Cleanup) {
+fn create_home() -> (String, PathBuf, Cleanup) {
     let name = unique("runcrust");
     // The directory is not in /run, which may be mounted noexec.
     let home = PathBuf::from("/var/lib").join(unique("runcrust-tests"));

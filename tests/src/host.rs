@@ -81,7 +81,7 @@ pub(crate) struct Device {
 }
 
 impl Device {
-    pub(crate) fn of(path: &Path) -> Self {
+    pub(crate) fn from_path(path: &Path) -> Self {
         let number = fs::metadata(path)
             .unwrap_or_else(|error| panic!("stat {}: {error}", path.display()))
             .rdev();
@@ -128,7 +128,7 @@ pub fn mounts_of_device(device: &Path) -> Vec<String> {
 
 /// Returns which of the mounts are of the file system on a device, as lines of mountinfo.
 pub fn lines_of_device(mounts: Vec<Mount>, device: &Path) -> Vec<String> {
-    let device = Device::of(device);
+    let device = Device::from_path(device);
     mounts
         .into_iter()
         .filter(|mount| mount.is_of(&device))

@@ -27,15 +27,15 @@ pub struct HungFilesystem {
 impl HungFilesystem {
     /// Mounts a file system that does not answer from the beginning over a directory.
     #[track_caller]
-    pub fn over(place: &Path) -> Self {
-        let hung = Self::answering_over(place);
+    pub fn mount(place: &Path) -> Self {
+        let hung = Self::mount_answering(place);
         hung.stop_answering();
         hung
     }
 
     /// Mounts a file system that answers until [`Self::stop_answering`] over a directory.
     #[track_caller]
-    pub fn answering_over(place: &Path) -> Self {
+    pub fn mount_answering(place: &Path) -> Self {
         let requests = File::options().read(true).write(true).open("/dev/fuse");
         let requests = requests.expect("/dev/fuse");
         let data = format!(

@@ -52,7 +52,7 @@ impl InstalledPod {
         Self {
             delegate,
             cri,
-            ops: Clients::of(Path::new(CRUST_OPS), Path::new(CRUST)),
+            ops: Clients::new(Path::new(CRUST_OPS), Path::new(CRUST)),
             uid,
             target,
             _cleanup: Cleanup::register(move || remove(&owned, &volume, &directory)),

@@ -67,19 +67,19 @@ impl LoopDevice {
         losetup.args([above, directory, &directory.join(name)]);
         let _operation = OperationGuard::begin();
         let run = Run::of(&mut losetup).success();
-        Self::adopted(PathBuf::from(run.stdout.trim()), file)
+        Self::adopt(PathBuf::from(run.stdout.trim()), file)
     }
 
     fn attached(file: &Path, arguments: &[&str]) -> Self {
         let _operation = OperationGuard::begin();
-        Self::adopted(attach(file, arguments), file)
+        Self::adopt(attach(file, arguments), file)
     }
 
-    fn adopted(path: PathBuf, file: &Path) -> Self {
+    fn adopt(path: PathBuf, file: &Path) -> Self {
         let behind = backing_file(&path).unwrap_or_else(|| file.to_owned());
         let owned = (path.clone(), behind);
         Self {
-            number: Device::of(&path).number().to_owned(),
+            number: Device::from_path(&path).number().to_owned(),
             _cleanup: Cleanup::register(move || detach_and_wait(&owned.0, &owned.1)),
             fstype: volume::type_on(&path).unwrap_or("ext4"),
             path,
@@ -102,7 +102,7 @@ impl LoopDevice {
         let _operation = OperationGuard::begin();
         let run = Run::of(Command::new("losetup").arg(path).arg(file));
         let path = path.to_owned();
-        run.status.success().then(|| Self::adopted(path, file))
+        run.status.success().then(|| Self::adopt(path, file))
     }
 
     /// Returns whether a loop device has no file.

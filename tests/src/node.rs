@@ -287,7 +287,7 @@ impl Node {
         let mut left = Vec::new();
         let released = holds_within(WAIT_TIMEOUT, || {
             left = self.records();
-            left.retain(|record| says_used(record));
+            left.retain(|record| is_record_of_use(record));
             left.is_empty()
         });
         assert!(released, "no hook has released {left:?}");
@@ -309,7 +309,7 @@ fn names_a_target(index: &Path) -> bool {
 }
 
 /// Returns whether a record exists only as long as a container.
-fn says_used(record: &Path) -> bool {
+fn is_record_of_use(record: &Path) -> bool {
     let name = record.file_name().and_then(|name| name.to_str());
     matches!(name, Some("runtime-cli" | "runcrust.json")) || record.starts_with("run/sandboxes")
 }

@@ -59,7 +59,7 @@ impl Ops {
         let killed = daemon.clone();
         let ops = Self {
             config: directory.join("crust_ops.toml"),
-            clients: Clients::of(
+            clients: Clients::new(
                 &Self::socket_on(node),
                 &node.handler().path().with_file_name("c"),
             ),

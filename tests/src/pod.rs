@@ -17,12 +17,12 @@ impl<'a> Pod<'a> {
     /// Stages a volume on the device with these options, and starts the pod's sandbox.
     #[track_caller]
     pub fn new(node: &'a Node, uid: &str, device: &LoopDevice, options: &[&str]) -> Self {
-        Self::of(node, uid, node.stage(uid, "pv-1", device, options))
+        Self::with_staged_volume(node, uid, node.stage(uid, "pv-1", device, options))
     }
 
     /// Starts the sandbox of a pod whose volume is already staged as `pv-1`.
     #[track_caller]
-    pub fn of(node: &'a Node, uid: &str, target: PathBuf) -> Self {
+    pub fn with_staged_volume(node: &'a Node, uid: &str, target: PathBuf) -> Self {
         Self {
             sandbox: node.sandbox(uid),
             uid: uid.to_owned(),

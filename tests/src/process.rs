@@ -16,7 +16,7 @@ pub fn is_alive(pid: i32) -> bool {
         'Z' => stat.threads > 1,
         state => state != 'X',
     };
-    Stat::of(pid).as_ref().is_some_and(runs)
+    Stat::read(pid).as_ref().is_some_and(runs)
 }
 
 /// Returns the value of a line in `/proc/<pid>/status`; empty if there is no such process or line.
@@ -69,7 +69,7 @@ pub fn in_group(group: i32) -> Vec<i32> {
 /// Returns the children of a process, including zombies.
 pub fn children(parent: i32) -> Vec<i32> {
     let mut pids = with_command_line(|_| true);
-    pids.retain(|pid| Stat::of(*pid).is_some_and(|stat| stat.parent == parent));
+    pids.retain(|pid| Stat::read(*pid).is_some_and(|stat| stat.parent == parent));
     pids
 }
 
@@ -80,7 +80,7 @@ pub fn tree(pid: i32) -> Vec<String> {
         let text = fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
         text.replace('\0', " ").trim_end().to_owned()
     };
-    let state = Stat::of(pid).map_or('-', |stat| stat.state);
+    let state = Stat::read(pid).map_or('-', |stat| stat.state);
     let (waits, command) = (file("wchan"), file("cmdline"));
     let mut lines = vec![format!("{pid} {state} {waits}: {command}")];
     lines.extend(below);
@@ -88,7 +88,7 @@ pub fn tree(pid: i32) -> Vec<String> {
 }
 
 fn group_of(pid: i32) -> Option<i32> {
-    Some(Stat::of(pid)?.group)
+    Some(Stat::read(pid)?.group)
 }
 
 /// Fields of `/proc/<pid>/stat` (`proc_pid_stat(5)`).
@@ -101,7 +101,7 @@ struct Stat {
 
 impl Stat {
     /// Parses the fields after the name. The name may contain any characters and ends with `) `.
-    fn of(pid: i32) -> Option<Self> {
+    fn read(pid: i32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let mut fields = stat.rsplit_once(") ")?.1.split(' ');
         // Fields 3, 4, 5 and 20.

@@ -130,7 +130,7 @@ impl Faults {
         });
     }
 
-    fn of(&self, call: &str) -> Option<Fault> {
+    fn fault_for(&self, call: &str) -> Option<Fault> {
         let state = self.state();
         let mut faults = state.faults.iter();
         let named = faults.find(|(name, _)| **name == Some(call));
@@ -140,7 +140,7 @@ impl Faults {
 
     /// Returns the error with which a call is answered, if any.
     pub(crate) fn refusal(&self, call: &str) -> Option<Status> {
-        match self.of(call) {
+        match self.fault_for(call) {
             Some(Fault::Refused(status)) => Some(status),
             _ => None,
         }
@@ -149,7 +149,7 @@ impl Faults {
     /// Waits while the call is held at this moment.
     pub(crate) async fn pass(&self, call: &str, moment: Moment) {
         let mut changed = self.changed.subscribe();
-        let is_held = || matches!(self.of(call), Some(Fault::Held(it)) if it == moment);
+        let is_held = || matches!(self.fault_for(call), Some(Fault::Held(it)) if it == moment);
         if is_held() {
             let _held = HeldCall::note(self, moment);
             while is_held() && changed.changed().await.is_ok() {}

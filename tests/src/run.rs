@@ -43,7 +43,7 @@ impl Run {
     /// is longer on a slow machine). Returns `None` in that case. A process that outlives the command, such as a
     /// container that it creates, may keep its output open.
     pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
-        let mut running = RunningCommand::of(command);
+        let mut running = RunningCommand::spawn(command);
         let status = running.end_within(limit);
         let (stdout, stderr) = running.output();
         Some(Self {
@@ -62,7 +62,7 @@ impl Run {
         [stdout, stderr]: [&str; 2],
         end: impl FnOnce(),
     ) -> Self {
-        let mut running = RunningCommand::of(command);
+        let mut running = RunningCommand::spawn(command);
         holds_within(WAIT_TIMEOUT, || {
             let (out, err) = running.output();
             running.has_ended() || (&*out, &*err) == (stdout, stderr)

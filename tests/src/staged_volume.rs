@@ -55,12 +55,12 @@ impl StagedVolume {
     #[track_caller]
     pub fn on(node: Node, options: &[&str]) -> Self {
         let device = node.ext4();
-        Self::of(node, device, options)
+        Self::on_device(node, device, options)
     }
 
     /// Stages the file system on a device of this node.
     #[track_caller]
-    pub fn of(node: Node, device: LoopDevice, options: &[&str]) -> Self {
+    pub fn on_device(node: Node, device: LoopDevice, options: &[&str]) -> Self {
         Self {
             target: node.stage(POD, "pv-1", &device, options),
             device,

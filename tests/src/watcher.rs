@@ -41,7 +41,7 @@ impl WatchState {
 impl MountWatcher {
     /// Starts to watch for mounts of a block device. The table was read once when this returns.
     pub fn start(device: &Path) -> Self {
-        let device = Device::of(device);
+        let device = Device::from_path(device);
         let shared = Arc::new(WatchState::default());
         let (ready, looked) = mpsc::channel();
         let thread = thread::spawn({

@@ -205,7 +205,7 @@ on_each_delegate! {
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
-        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "4242"]);
         let ctr = Ctr::new(&volume);
         let id = id("ctr");
         let _ = ctr.start(&id, &volume.target, "rbind:rw").success();

@@ -35,21 +35,21 @@ on_each_delegate! {
         assert!(2 * opened(&theirs) > opened(&ours), "the delegate opens too few configs: {theirs:?}");
         let rows = rows.into_iter().zip(&theirs).zip(ours);
         let rows = rows.map(|((arguments, delegate), runcrust)| Row { arguments, delegate: delegate.clone(), runcrust });
-        assert_no_row(&rows.collect::<Vec<_>>(), &theirs, |row, seen| !row.sees(seen));
+        assert_no_row(&rows.collect::<Vec<_>>(), &theirs, |row, seen| !row.agrees_with(seen));
     }
 
     /// This holds for every version of the delegate.
     fn the_delegate_opens_no_config_that_runcrust_misses(delegate: Delegate) {
-        let table = Table::of(delegate);
+        let table = Table::for_delegate(delegate);
         let seen = observe_delegate(delegate, &arguments(&table));
-        assert_no_row(&table.rows, &seen, |row, seen| !row.sees(seen));
+        assert_no_row(&table.rows, &seen, |row, seen| !row.agrees_with(seen));
         if table.version == version(delegate) {
             assert_no_row(&table.rows, &seen, |row, seen| row.delegate != seen);
         }
     }
 
     fn runcrust_matches_every_row_of_the_table(delegate: Delegate) {
-        let table = Table::of(delegate);
+        let table = Table::for_delegate(delegate);
         let seen = observe_runcrust(delegate, &arguments(&table));
         assert_no_row(&table.rows, &seen, |row, seen| row.runcrust != seen);
     }

@@ -17,7 +17,7 @@ const OTHER_POD: &str = "99999999-3333-1111-4444-555555555555";
 
 /// Returns a disk with an empty file system, and the path where it is staged.
 #[track_caller]
-fn staged(node: &Node, fstype: &str) -> (Disk, PathBuf) {
+fn stage_new_disk(node: &Node, fstype: &str) -> (Disk, PathBuf) {
     let disk = Disk::take();
     mkfs(fstype, disk.path(), &[]);
     let target = stage(node, POD, fstype, &disk);
@@ -60,7 +60,7 @@ fn scope(node: &Node, mut bundle: Bundle) -> (Container, String) {
 /// A container writes to the volume, and a container of another pod reads it.
 fn a_volume_on_a_disk(delegate: Delegate, fstype: &str) {
     let node = Node::new(delegate);
-    let (disk, target) = staged(&node, fstype);
+    let (disk, target) = stage_new_disk(&node, fstype);
     let watcher = MountWatcher::start(disk.path());
     let sandbox = node.sandbox(POD);
     let app = node.app(&sandbox, &target, "/data");
@@ -102,7 +102,7 @@ on_each_delegate! {
     #[ignore = "needs systemd as init; runs in the guest: make vm-test"]
     fn containers_are_scopes_with_the_systemd_cgroup_driver(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (disk, target) = staged(&node, "ext4");
+        let (disk, target) = stage_new_disk(&node, "ext4");
         let (sandbox, _) = scope(&node, node.sandbox_bundle(POD));
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
         let (app, group) = scope(&node, bundle.all_capabilities());
@@ -122,7 +122,7 @@ on_each_delegate! {
     #[ignore = "needs cgroup v2 only; runs in the guest: make vm-test"]
     fn the_device_filter_keeps_a_workload_from_the_device(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (disk, target) = staged(&node, "ext4");
+        let (disk, target) = stage_new_disk(&node, "ext4");
         let sandbox = node.sandbox(POD);
         assert!(!cgroup::allows_read(sandbox.pid(), disk.path()));
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).all_capabilities();
@@ -167,7 +167,7 @@ on_each_delegate! {
     #[ignore = "needs a spare disk; runs in the guest: make vm-test"]
     fn a_disk_is_free_after_its_writing_pod_was_killed(delegate: Delegate) {
         let node = Node::new(delegate);
-        let (disk, target) = staged(&node, "ext4");
+        let (disk, target) = stage_new_disk(&node, "ext4");
         let sandbox = node.sandbox(POD);
         let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
         let script = "while true; do dd if=/dev/zero of=/data/zeros bs=1M count=64 2>/dev/null; done";

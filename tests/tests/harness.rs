@@ -120,7 +120,7 @@ fn a_relay_records_refuses_and_delays_calls() {
     let node = Node::trusted(Delegate::Runc, "");
     let csi = Csi::start(&node);
     let relay = CsiRelay::start(&csi.socket().with_file_name("relay.sock"), csi.socket());
-    let client = CsiClient::of(relay.socket());
+    let client = CsiClient::new(relay.socket());
     let volume = csi.volume("pv-1", filesystem("ext4"));
     let target = csi.target("uid-1", "pv-1");
     let mounted = || host::mounts_below(&target).len();
@@ -140,7 +140,7 @@ fn a_relay_records_refuses_and_delays_calls() {
 
     relay.hold::<NodePublishVolumeRequest>(Moment::Before);
     thread::scope(|scope| {
-        let client = CsiClient::of(relay.socket());
+        let client = CsiClient::new(relay.socket());
         let (volume, target) = (&volume, &target);
         let call = scope.spawn(move || client.call(volume.publish(target)));
         relay.wait_held(Moment::Before);

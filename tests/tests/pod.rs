@@ -144,7 +144,7 @@ on_each_delegate! {
             std::os::unix::fs::symlink("/etc", root.join("outside")).unwrap();
             std::os::unix::fs::symlink("../../../../etc", root.join("upwards")).unwrap();
         });
-        let volume = StagedVolume::of(node, device, &["--fs-group", "4321"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "4321"]);
         let sandbox = volume.sandbox();
         let bundle = volume.node
             .app_bundle(&sandbox)

@@ -58,10 +58,14 @@ struct Scene {
 impl Scene {
     /// Creates a scene with an ext4 volume that is staged with these options.
     fn new(delegate: Delegate, options: &[&str]) -> Self {
-        Self::of(delegate, Node::ext4, options)
+        Self::with_device(delegate, Node::ext4, options)
     }
 
-    fn of(delegate: Delegate, device: impl FnOnce(&Node) -> LoopDevice, options: &[&str]) -> Self {
+    fn with_device(
+        delegate: Delegate,
+        device: impl FnOnce(&Node) -> LoopDevice,
+        options: &[&str],
+    ) -> Self {
         let node = Node::new(delegate);
         let device = device(&node);
         Self {
@@ -117,7 +121,7 @@ on_each_delegate! {
             fs::create_dir(root.join("sub")).unwrap();
             fs::write(root.join("sub/mark"), "sub").unwrap();
         });
-        let staged = StagedVolume::of(node, device, &[]);
+        let staged = StagedVolume::on_device(node, device, &[]);
         // podman requires that a source exists; kubelet creates it the same way.
         fs::create_dir(staged.target.join("sub")).unwrap();
         let podman = podman(&staged);
@@ -413,7 +417,7 @@ on_each_delegate! {
 
 on_each_file_system! {
     fn a_container_has_its_volume_on(delegate: Delegate, fstype: &'static str) {
-        let scene = Scene::of(delegate, |node| node.formatted(fstype), &["--fs-group", "4242"]);
+        let scene = Scene::with_device(delegate, |node| node.formatted(fstype), &["--fs-group", "4242"]);
         let Scene { device, target, podman, .. } = &scene;
         for name in ["one", "two"] {
             let _ = podman.start(name, &[&volume(target, "")], 0).success();

@@ -106,7 +106,7 @@ fn cri(delegate: Delegate, versions: Versions) {
     assert!(device.is_free());
     // The next pod uses the volume.
     let target = node.stage(POD, "pv-1", &device, &["--fs-group", "2000"]);
-    let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+    let pod = CriPod::with_config(&containerd, containerd.pod(POD).attempt(1));
     assert_eq!(cri.sh(&pod.app("one", &target), "cat /data/file"), "hello");
     pod.end_and_unstage(&node, &[&target]);
 }

@@ -34,20 +34,20 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let device = fixtures::device(&node);
     let ops = Ops::start(&node);
     let noop = Noop::start(&node.dir().join("noop.sock"));
-    let volumes = Volumes::of(&node, &device);
+    let volumes = Volumes::new(&node, &device);
     let rounds = effort.rounds(ROUNDS);
-    let mut measures = one(rounds, &volumes, [&noop.socket, ops.socket()]);
+    let mut measures = measure_one_client(rounds, &volumes, [&noop.socket, ops.socket()]);
     measures.extend(many(rounds, &volumes, [&noop.socket, ops.socket()]));
     measures.extend(memory(effort.calls, &volumes, &ops));
     measures
 }
 
 /// Measures one client that waits for each answer.
-fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
+fn measure_one_client(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, 1));
     let requests = &volumes.requests[..VOLUMES];
     let [noop, ops] = measure_in_turns(rounds, BLOCKS, &callers, |callers| {
-        let times = callers.one_by_one(requests);
+        let times = callers.stage_in_turn(requests);
         volumes.remove_staged();
         times
     });
@@ -68,7 +68,7 @@ fn one(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
 fn many(rounds: usize, volumes: &Volumes, sockets: [&Path; 2]) -> Vec<Measure> {
     let callers = sockets.map(|socket| Callers::connect(socket, CLIENTS));
     let [noop, ops] = measure_in_turns(rounds, 1, &callers, |callers| {
-        let took = callers.at_once(&volumes.requests);
+        let took = callers.stage_concurrently(&volumes.requests);
         volumes.remove_staged();
         vec![volumes.requests.len() as f64 / took]
     });
@@ -88,7 +88,7 @@ fn memory(calls: usize, volumes: &Volumes, ops: &Ops) -> Vec<Measure> {
     let callers = Callers::connect(ops.socket(), CLIENTS);
     let mut done = 0;
     while done < calls {
-        let _ = callers.at_once(&volumes.requests);
+        let _ = callers.stage_concurrently(&volumes.requests);
         done += volumes.requests.len();
         volumes.remove_staged();
     }
@@ -144,7 +144,7 @@ struct Volumes {
 }
 
 impl Volumes {
-    fn of(node: &Node, device: &LoopDevice) -> Self {
+    fn new(node: &Node, device: &LoopDevice) -> Self {
         let targets = (0..CLIENTS * VOLUMES).map(|it| node.target("a-pod", &format!("pv-{it}")));
         let targets: Vec<PathBuf> = targets.collect();
         let request = |target: &PathBuf| ops::stage_request(target, device);

@@ -27,7 +27,7 @@ const STARTS: Round = Round {
 };
 
 fn run(effort: &Effort) -> Vec<Measure> {
-    let mut measures = before_noop(effort);
+    let mut measures = measure_before_noop(effort);
     for delegate in [Delegate::Runc, Delegate::Crun] {
         measures.extend(real::measured(effort, delegate));
     }
@@ -35,7 +35,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
 }
 
 /// Measures what runcrust adds by itself.
-fn before_noop(effort: &Effort) -> Vec<Measure> {
+fn measure_before_noop(effort: &Effort) -> Vec<Measure> {
     let node = fixtures::node(Delegate::Runc);
     let starter = Starter::new(node.dir());
     let delegate = NOOP.build(node.dir());

@@ -100,7 +100,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     for fstype in FILESYSTEMS {
         for (entries, size) in SIZES {
             let volume = Volume::new(&dir, fstype);
-            trees::ordinary(volume.root(), entries);
+            trees::create_ordinary(volume.root(), entries);
             let what = format!("{fstype}, {size}");
             measures.extend(measured(volume, &what, &CASES, rounds));
         }
@@ -128,7 +128,7 @@ fn run_for_memory(_: &Effort) -> Vec<Measure> {
 
 /// Returns for each case how many times as long kubelet's walk takes.
 fn measured(volume: Volume, what: &str, cases: &[Case], rounds: usize) -> Vec<Measure> {
-    let mut walks = Walks::of(volume);
+    let mut walks = Walks::new(volume);
     let measures = cases.iter().map(|case| {
         let (mut kubelets, mut ours) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
@@ -149,7 +149,7 @@ fn measured(volume: Volume, what: &str, cases: &[Case], rounds: usize) -> Vec<Me
 
 /// Measures the program's peak memory.
 fn memory(volume: Volume, what: &str) -> [Measure; 2] {
-    let mut walks = Walks::of(volume);
+    let mut walks = Walks::new(volume);
     let cases = [
         case("change", InitialState::OtherGroup, false, None),
         walk("no-op, by the walk", false, None),

@@ -45,8 +45,8 @@ fn run(effort: &Effort) -> Vec<Measure> {
     for what in ["read", "write"] {
         for how in ["sequential", "random"] {
             let ratio = |rounds, place| {
-                let took = |at: &Path| took(&io, [what, how], at);
-                let [bound, there] = measure_in_turns(rounds, took, [&host.bound, place]);
+                let run_io = |at: &Path| run_io(&io, [what, how], at);
+                let [bound, there] = measure_in_turns(rounds, run_io, [&host.bound, place]);
                 // The faster one has the shorter time, so the ratio is inverted.
                 ratios(&bound, &there)
             };
@@ -71,16 +71,16 @@ fn run(effort: &Effort) -> Vec<Measure> {
 /// Returns for each place one number for each round.
 fn measure_in_turns(
     rounds: usize,
-    took: impl Fn(&Path) -> f64,
+    run_io: impl Fn(&Path) -> f64,
     places: [&Path; 2],
 ) -> [Vec<f64>; 2] {
     let round = |place| {
-        let times: Vec<f64> = (0..RUNS).map(|_| took(place)).collect();
+        let times: Vec<f64> = (0..RUNS).map(|_| run_io(place)).collect();
         quantile(&times, UNDISTURBED)
     };
     // Fill the page cache.
     for place in places {
-        let _ = took(place);
+        let _ = run_io(place);
     }
     let mut all = [const { Vec::new() }; 2];
     for _ in 0..rounds {
@@ -92,7 +92,7 @@ fn measure_in_turns(
 }
 
 /// Runs the program and returns its time in nanoseconds.
-fn took(io: &Path, what: [&str; 2], place: &Path) -> f64 {
+fn run_io(io: &Path, what: [&str; 2], place: &Path) -> f64 {
     let run = Run::of(Command::new(io).args(what).arg(place.join("file"))).success();
     run.stdout.trim().parse().expect("nanoseconds")
 }

@@ -29,7 +29,7 @@ const MANY: usize = 100_000;
 
 fn run(effort: &Effort) -> Vec<Measure> {
     // Both nodes exist at the same time, because they are measured in turns.
-    let (few, many) = (Place::new(), Place::new());
+    let (few, many) = (LookupNode::new(), LookupNode::new());
     let nothing_staged = few.probes();
     few.stage(1);
     let one_staged = few.probes();
@@ -60,12 +60,12 @@ fn run(effort: &Effort) -> Vec<Measure> {
 }
 
 /// A node with a bundle.
-struct Place {
+struct LookupNode {
     bundle: Bundle,
     node: Node,
 }
 
-impl Place {
+impl LookupNode {
     fn new() -> Self {
         let node = fixtures::node(Delegate::Runc);
         let delegate = NOOP.build(node.dir());

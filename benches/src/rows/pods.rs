@@ -44,12 +44,12 @@ fn run(effort: &Effort) -> Vec<Measure> {
     // The order is A B B A. Only pods of one kind are on the node in each phase, because the comparison is about the
     // mounts that each kind leaves on it.
     for (number, defers) in [true, false, false, true].into_iter().enumerate() {
-        let phase = Phase::started(&node, &containerd, number, effort.pods, defers);
+        let phase = Phase::start(&node, &containerd, number, effort.pods, defers);
         if defers {
             of_deferred.push(phase.host_mounts() as f64);
             deferred.extend(phase.ended());
         } else {
-            tables.get_or_insert_with(|| MountTables::compared(|| phase.unmount_volumes()));
+            tables.get_or_insert_with(|| MountTables::compare(|| phase.unmount_volumes()));
             mounted.extend(phase.ended());
         }
     }
@@ -121,7 +121,7 @@ struct Phase<'a> {
 }
 
 impl<'a> Phase<'a> {
-    fn started(
+    fn start(
         node: &'a Node,
         containerd: &'a Containerd,
         number: usize,
@@ -274,7 +274,7 @@ struct MountTables {
 impl MountTables {
     /// Compares the tables. A thread with its own mount namespace keeps the earlier table, so that both tables can be
     /// read in turns.
-    fn compared(unmount_volumes: impl FnOnce()) -> Self {
+    fn compare(unmount_volumes: impl FnOnce()) -> Self {
         let (sender, receiver) = mpsc::channel();
         let (done, wait) = mpsc::channel::<()>();
         thread::scope(|scope| {

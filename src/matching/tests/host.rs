@@ -97,7 +97,7 @@ impl Host {
     }
 
     /// Follows the link, as the kernel does.
-    fn real(&self, path: &Path) -> PathBuf {
+    fn follow_link(&self, path: &Path) -> PathBuf {
         let mut real = PathBuf::from("/");
         for component in path.components() {
             match component {
@@ -115,7 +115,7 @@ impl Host {
     }
 
     fn position(&self, path: &Path) -> Option<(MountPosition, Option<FsLocation>)> {
-        let path = self.real(path);
+        let path = self.follow_link(path);
         if !self.exists(&path) {
             return None;
         }
@@ -182,7 +182,7 @@ impl NodeLookup for Host {
 
     fn resolve(&self, path: &Path) -> Result<ResolvedSource, LookupError> {
         self.fail_if_configured(path)?;
-        let real = self.real(path);
+        let real = self.follow_link(path);
         let is_other = self.exists(&real) && real != path;
         let is_on_root = self.position(&real).is_some_and(|(it, _)| it.mount_id == 0);
         Ok(ResolvedSource {

@@ -90,7 +90,7 @@ fn object_with(
         })
 }
 
-fn anything() -> impl Strategy<Value = String> {
+fn any_value() -> impl Strategy<Value = String> {
     scalar().prop_recursive(3, 12, 3, |inner| {
         let object = object_with(Just(Vec::new()), inner.clone());
         prop_oneof![array(inner), object]
@@ -127,10 +127,10 @@ macro_rules! members {
 
 /// Generates configs. With `always` they have all arrays and all sources.
 fn document(always: bool) -> impl Strategy<Value = String> {
-    let any_object = || object_with(Just(Vec::new()), anything());
+    let any_object = || object_with(Just(Vec::new()), any_value());
     let mount = object_with(
         members![member("source", Just(r#""\/a\u0062""#.to_owned()), always)],
-        anything(),
+        any_value(),
     );
     let hooks = object_with(
         members![
@@ -138,18 +138,18 @@ fn document(always: bool) -> impl Strategy<Value = String> {
             member("createContainer", array(any_object()), always),
             member("poststop", array(any_object()), always),
         ],
-        anything(),
+        any_value(),
     );
     let resources = object_with(
         members![member("devices", array(any_object()), always)],
-        anything(),
+        any_value(),
     );
     let linux = object_with(
         members![
             member("devices", array(any_object()), always),
             member("resources", resources, always),
         ],
-        anything(),
+        any_value(),
     );
     let top = object_with(
         members![
@@ -157,7 +157,7 @@ fn document(always: bool) -> impl Strategy<Value = String> {
             member("hooks", hooks, always),
             member("linux", linux, always),
         ],
-        anything(),
+        any_value(),
     );
     let garbage = prop::sample::select(vec!["", "\n", "  }]", " {}"]);
     (blank(), top, garbage).prop_map(|(blank, top, garbage)| format!("{blank}{top}{garbage}"))

@@ -20,12 +20,12 @@ impl<'a> CriPod<'a> {
     /// Runs a pod with this uid under the handler `crust`.
     #[track_caller]
     pub fn run(containerd: &'a Containerd, uid: &str) -> Self {
-        Self::of(containerd, containerd.pod(uid))
+        Self::with_config(containerd, containerd.pod(uid))
     }
 
     /// Runs a pod with this config under the handler `crust`.
     #[track_caller]
-    pub fn of(containerd: &'a Containerd, config: PodSandboxConfig) -> Self {
+    pub fn with_config(containerd: &'a Containerd, config: PodSandboxConfig) -> Self {
         Self::with_handler(containerd, config, "crust")
     }
 

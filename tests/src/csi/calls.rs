@@ -95,7 +95,7 @@ pub struct CsiClient {
 
 impl CsiClient {
     /// Makes a client of the driver that listens on `socket`.
-    pub fn of(socket: &Path) -> Self {
+    pub fn new(socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build();
         Self {
             socket: socket.to_owned(),

@@ -15,7 +15,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn below(base: PathBuf) -> Self {
+    pub(super) fn new(base: PathBuf) -> Self {
         Self { base }
     }
 

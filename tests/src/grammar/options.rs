@@ -2,8 +2,8 @@
 
 use crate::{Delegate, Run, Runtime};
 
-/// Returns all names of all options, such as `--bundle` and `-b`.
-pub(super) fn of(delegate: Delegate, verb: Option<&str>) -> Vec<String> {
+/// Returns all names of all options in the help text, such as `--bundle` and `-b`.
+pub(super) fn from_help(delegate: Delegate, verb: Option<&str>) -> Vec<String> {
     let mut command = Runtime::bare(delegate).command();
     command.args(verb).arg("--help");
     let help = Run::of(&mut command).stdout;

@@ -33,7 +33,7 @@ const VERSION: &str = "# delegate: ";
 impl Table {
     /// Returns the committed table of a delegate. It is compiled in, because tests also run where the sources are
     /// missing.
-    pub fn of(delegate: Delegate) -> Self {
+    pub fn for_delegate(delegate: Delegate) -> Self {
         let text = match delegate {
             Delegate::Runc => include_str!("../../../src/invocation/observed/runc.txt"),
             Delegate::Crun => include_str!("../../../src/invocation/observed/crun.txt"),
@@ -61,9 +61,9 @@ impl Row {
         }
     }
 
-    /// Returns whether runcrust sees what a version of the delegate does with this row: it opens the same
-    /// configuration, or refuses the call.
-    pub fn sees(&self, delegate_outcome: &str) -> bool {
+    /// Reports whether runcrust agrees with a version of the delegate about this row: it opens the same configuration,
+    /// or refuses the call.
+    pub fn agrees_with(&self, delegate_outcome: &str) -> bool {
         let configuration = |outcome: &str| outcome.split(" > ").next().map(str::to_owned);
         delegate_outcome == "-"
             || self.runcrust == REFUSED

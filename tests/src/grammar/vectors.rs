@@ -7,7 +7,7 @@ use super::spellings::{
     BUNDLES, CLUSTERS, CONFIGURATIONS, FRAMES, FRONTS, OTHERS, REPEATED, TOKENS,
 };
 use super::table::words;
-use super::{flavour, options};
+use super::{grammar_name, options};
 use crate::Delegate;
 use crate::random::Random;
 
@@ -59,7 +59,7 @@ pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
     ];
     let mut known = HashSet::new();
     for verb in VERBS {
-        let mut options = options::of(delegate, Some(verb));
+        let mut options = options::from_help(delegate, Some(verb));
         // All verbs parse an option in the same way.
         options.retain(|option| known.insert(option.clone()) || extent == Extent::Product);
         let rows = options
@@ -67,7 +67,7 @@ pub fn sections(delegate: Delegate, extent: Extent) -> Vec<Section> {
             .flat_map(|option| option_rows(verb, option, extent));
         sections.push(section(&format!("the options of {verb}"), rows.collect()));
     }
-    let globals = options::of(delegate, None).into_iter();
+    let globals = options::from_help(delegate, None).into_iter();
     let globals = globals.flat_map(|option| global_option_rows(&option, extent));
     sections.push(section("the global options", globals.collect()));
     sections.push(section("before the subcommand", front_rows(extent)));
@@ -95,8 +95,10 @@ fn section(title: &str, rows: Vec<Vec<String>>) -> Section {
 /// Returns the rows of runcrust's own cases for the program in a delegate's place. Cases that only newer delegates
 /// accept are included, because the installed one has its own error for them.
 fn case_rows(delegate: Delegate) -> Vec<Vec<String>> {
-    let flavour = format!("{} | ", flavour(delegate));
-    let lines = CASES.lines().filter_map(|line| line.strip_prefix(&flavour));
+    let name_column = format!("{} | ", grammar_name(delegate));
+    let lines = CASES
+        .lines()
+        .filter_map(|line| line.strip_prefix(&name_column));
     let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
     // runcrust's own subcommands never reach a delegate, and would change this host.
     let own_subcommands = ["crust ", "install ", "uninstall "];
@@ -194,7 +196,7 @@ fn abbreviations(delegate: Delegate, extent: Extent) -> Vec<Vec<String>> {
         (None, ["{} v create -b A x", "{} create -b A x"]),
         (Some("create"), ["create {} v -b A x", "create {} -b A x"]),
     ] {
-        let options = options::of(delegate, verb);
+        let options = options::from_help(delegate, verb);
         let fit = |start: &str| options.iter().filter(|it| it.starts_with(start)).count();
         for option in &options {
             // From two dashes and one letter to all but the last letter.

@@ -29,7 +29,7 @@ pub struct Clients {
 
 impl Clients {
     /// Makes clients for a daemon's sockets without connecting them.
-    pub fn of(socket: &Path, crust_socket: &Path) -> Self {
+    pub fn new(socket: &Path, crust_socket: &Path) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build();
         Self {
             socket: socket.to_owned(),

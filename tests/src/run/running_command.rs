@@ -24,7 +24,7 @@ pub(super) struct RunningCommand {
 
 impl RunningCommand {
     /// Starts a command with empty standard input.
-    pub(super) fn of(command: &mut Command) -> Self {
+    pub(super) fn spawn(command: &mut Command) -> Self {
         let working = OperationGuard::begin();
         let (stdout, stderr) = (OutputFile::new(), OutputFile::new());
         let child = command

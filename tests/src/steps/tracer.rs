@@ -105,7 +105,7 @@ impl<F: FnMut(&Step) -> bool> Tracer<F> {
     #[track_caller]
     pub(super) fn run(mut self, child: &Child) -> TraceOutcome {
         let root = Pid::from_raw(child.id().cast_signed());
-        let watchdog = Watchdog::over(root);
+        let watchdog = Watchdog::start(root);
         self.attach(root);
         let success = loop {
             match wait() {
@@ -318,7 +318,7 @@ fn return_value(registers: &libc::user_regs_struct) -> i64 {
 struct Watchdog(mpsc::Sender<()>, std::thread::JoinHandle<Option<String>>);
 
 impl Watchdog {
-    fn over(root: Pid) -> Self {
+    fn start(root: Pid) -> Self {
         let (ended, wait) = mpsc::channel();
         let watch = move || {
             let timed_out = Err(mpsc::RecvTimeoutError::Timeout);

@@ -80,14 +80,14 @@ pub fn generate(root: &Path, outside: &OutsideFiles, group: u32, seed: u64) {
         random: Random::new(seed),
         groups: vec![0, group, group + 1, 65534],
     };
-    maker.plain(root);
+    maker.create_plain(root);
     maker.odd_names(root);
-    maker.special(root);
+    maker.create_special(root);
     maker.deep_and_wide(root);
     links(root, outside);
     maker.hard_links(root);
     maker.named(root, group);
-    maker.frozen(root);
+    maker.create_frozen(root);
 }
 
 struct Maker {
@@ -97,7 +97,7 @@ struct Maker {
 
 impl Maker {
     /// Gives an entry a random owner, group and mode.
-    fn any(&mut self, path: &Path) {
+    fn set_random_owner(&mut self, path: &Path) {
         let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
         let mode = *self.random.pick(&MODES);
         set(path, uid, gid, mode);
@@ -106,15 +106,15 @@ impl Maker {
     fn file(&mut self, path: &Path) {
         let content = vec![b'x'; self.random.below(2000)];
         fs::write(path, content).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        self.any(path);
+        self.set_random_owner(path);
     }
 
     fn directory(&mut self, path: &Path) {
         fs::create_dir(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
-        self.any(path);
+        self.set_random_owner(path);
     }
 
-    fn plain(&mut self, root: &Path) {
+    fn create_plain(&mut self, root: &Path) {
         let mut directories = vec![root.to_owned()];
         for number in 0..200 {
             let parent = self.random.pick(&directories).clone();
@@ -168,7 +168,7 @@ impl Maker {
         }
     }
 
-    fn special(&mut self, root: &Path) {
+    fn create_special(&mut self, root: &Path) {
         let at = root.join("special");
         self.directory(&at);
         let mode = Mode::from_bits_truncate(0o600);
@@ -184,7 +184,7 @@ impl Maker {
             mknod(&at.join(name), kind, mode, number).expect("mknod");
         }
         for name in ["fifo", "socket", "null", "no driver", "block"] {
-            self.any(&at.join(name));
+            self.set_random_owner(&at.join(name));
         }
     }
 
@@ -236,7 +236,7 @@ impl Maker {
     }
 
     /// Creates entries whose owner and mode can't be changed, not even by root (chattr(1)).
-    fn frozen(&mut self, root: &Path) {
+    fn create_frozen(&mut self, root: &Path) {
         let at = root.join("frozen");
         self.directory(&at);
         self.file(&at.join("immutable"));

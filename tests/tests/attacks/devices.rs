@@ -35,7 +35,7 @@ struct Linear {
 }
 
 impl Linear {
-    fn over(device: &LoopDevice, name: &str) -> Self {
+    fn create(device: &LoopDevice, name: &str) -> Self {
         let name = format!("{name}-{}", process_name());
         dmsetup(&["create", &name, "--table", &table(device)]);
         Self {
@@ -73,7 +73,7 @@ fn dmsetup(arguments: &[&str]) {
 fn pod<'a>(node: &'a Node, uid: &str, device: &Path, options: &[&str]) -> Pod<'a> {
     let target = node.target(uid, "pv-1");
     let _ = node.try_stage(&target, device, options).success();
-    Pod::of(node, uid, target)
+    Pod::with_staged_volume(node, uid, target)
 }
 
 on_each_delegate! {
@@ -114,7 +114,7 @@ on_each_delegate! {
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
     fn device_mapper_over_a_device_in_use_is_recognized(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        let mapped = Linear::over(&device, "mapped");
+        let mapped = Linear::create(&device, "mapped");
         let holder = pod(&node, POD, &mapped.path, &[]);
         let app = holder.app();
         let _ = app.sh("echo the first > /data/file");
@@ -141,17 +141,17 @@ on_each_delegate! {
     fn device_mapper_may_grow_but_not_be_replaced(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
-        let mapped = Linear::over(&device, "grown");
+        let mapped = Linear::create(&device, "grown");
         let target = node.target(POD, "pv-1");
         let _ = node.try_stage(&target, &mapped.path, &[]).success();
         device.set_size(48 << 20);
         mapped.reload(&device);
-        let grown = Pod::of(&node, POD, target);
+        let grown = Pod::with_staged_volume(&node, POD, target);
         let app = grown.app();
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         grown.end([app]);
         drop(mapped);
-        let _replacement = Linear::over(&other, "grown");
+        let _replacement = Linear::create(&other, "grown");
         let sandbox = node.sandbox_bundle(POD).write();
         let refusal = refusal::create_refused(&node, &sandbox).naming_volume("pv-1");
         let _ = refusal.containing(&["isn't the disk that was staged"]).message();

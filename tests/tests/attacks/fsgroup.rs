@@ -12,7 +12,7 @@ use runcrust_tests::tree::{OutsideFiles, create_entries};
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Node, POD, Pod, on_each_delegate};
 
-use super::{OTHER_POD, inside, swap, while_repeated};
+use super::{OTHER_POD, path_in_container, swap, while_repeated};
 
 const NAMES: usize = 100_000;
 /// The names are hard links to two files, so that the walk depends on the names. ext4 allows 65,000 links to a file.
@@ -93,7 +93,7 @@ on_each_delegate! {
         });
         let first = Pod::new(&node, POD, &device, &[]);
         let holder = first.app();
-        let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
+        let [one, other] = ["one", "other"].map(|name| path_in_container(&holder, "/data").join(name));
         let mut raced = 0;
         while_repeated(|| swap(&one, &other), || {
             for group in 2000..2060 {

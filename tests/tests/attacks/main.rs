@@ -22,7 +22,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 const OTHER_POD: &str = "99999999-8888-7777-6666-555555555555";
 
 /// Returns the path on the host of a path in a running container.
-fn inside(container: &Container, path: &str) -> PathBuf {
+fn path_in_container(container: &Container, path: &str) -> PathBuf {
     PathBuf::from(format!("/proc/{}/root{path}", container.pid()))
 }
 
@@ -43,15 +43,15 @@ fn while_swapped<T>(one: &Path, other: &Path, work: impl FnOnce() -> T) -> T {
 
 /// Runs `work` while another thread calls `act` repeatedly.
 fn while_repeated<T>(act: impl Fn() + Sync, work: impl FnOnce() -> T) -> T {
-    struct End<'a>(&'a AtomicBool);
-    impl Drop for End<'_> {
+    struct SetOnDrop<'a>(&'a AtomicBool);
+    impl Drop for SetOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let _end = End(&over);
+        let _end = SetOnDrop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 act();

@@ -11,7 +11,7 @@ use runcrust_tests::{
     on_each_delegate,
 };
 
-use super::inside;
+use super::path_in_container;
 
 /// Adds links to the rootfs that lead to a directory of the host's, whose name also exists in the rootfs.
 fn with_links_out(bundle: Bundle, outside: &Path) -> Bundle {
@@ -88,7 +88,7 @@ on_each_delegate! {
             fs::create_dir(&directory).unwrap();
             fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
             let sandbox = volume.run(&bundle);
-            let seen = fs::metadata(inside(&sandbox, "/.crust")).unwrap();
+            let seen = fs::metadata(path_in_container(&sandbox, "/.crust")).unwrap();
             assert_eq!((seen.uid(), seen.mode() & 0o7777), (0, 0o700), "{mode:o}");
             let app = volume.app(&sandbox);
             assert_eq!(app.sh("echo x > /data/file; cat /data/file"), "x");

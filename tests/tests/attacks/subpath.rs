@@ -13,7 +13,7 @@ use runcrust_tests::tree::OutsideFiles;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{Container, Node, Pod, Run, on_each_delegate, refusal};
 
-use super::{inside, while_swapped};
+use super::{path_in_container, while_swapped};
 
 /// Name and target of each link, and a part of the expected error.
 const LINKS: [(&str, &str, &str); 14] = [
@@ -152,9 +152,9 @@ on_each_delegate! {
         let pod = Pod::new(&node, "pod-a", &device, &[]);
         let holder = pod.app();
         // The link's target does not exist in the sandbox, so a link followed there would create it.
-        let trap = inside(&pod.sandbox, utf8(&node.dir().join("outside")));
+        let trap = path_in_container(&pod.sandbox, utf8(&node.dir().join("outside")));
         assert!(!trap.exists(), "the link's target exists in the sandbox");
-        let [one, other] = ["one", "other"].map(|name| inside(&holder, "/data").join(name));
+        let [one, other] = ["one", "other"].map(|name| path_in_container(&holder, "/data").join(name));
         let (mut created, mut refused) = (0, 0);
         // How many views meet the link depends on the machine. Fewer views after a refusal and more after a success
         // make sure that both happen.

@@ -53,7 +53,7 @@ on_each_delegate! {
         symlink(device.path(), &name).unwrap();
         let target = node.target(POD, "pv-1");
         let _ = node.try_stage(&target, &name, &[]).success();
-        let pod = Pod::of(&node, POD, target);
+        let pod = Pod::with_staged_volume(&node, POD, target);
         let bundle = node.app_bundle(&pod.sandbox)
             .bind(&pod.target, "/data", &[])
             .bind(&pod.target, "/slave", &["rbind", "rslave", "rw"])

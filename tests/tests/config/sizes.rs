@@ -34,7 +34,7 @@ fn many(bytes: usize, one: impl Fn(usize) -> String) -> String {
 const LARGE: usize = 20_000_000;
 
 /// Returns members of about [`LARGE`] bytes, in each form that could make a parser use more memory.
-fn large() -> Vec<(&'static str, String)> {
+fn large_members() -> Vec<(&'static str, String)> {
     let size = LARGE;
     vec![
         (
@@ -141,7 +141,7 @@ fn sources(size: usize) -> [(&'static str, String); 6] {
 
 /// Returns a node with a staged volume, and with a delegate that only prints `passed`. Mounts of volumes that are not
 /// staged are passed through.
-fn passing() -> (Node, LoopDevice) {
+fn node_with_printing_delegate() -> (Node, LoopDevice) {
     let node = Node::with(Delegate::Runc, "unstaged = \"pass\"");
     let device = node.ext4();
     node.stage(POD, "pv-1", &device, &[]);
@@ -155,7 +155,7 @@ fn passing() -> (Node, LoopDevice) {
 /// Asserts that each config is passed through with three times its size as the limit of memory.
 #[track_caller]
 fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'static str, String)>) {
-    let (node, _device) = passing();
+    let (node, _device) = node_with_printing_delegate();
     for (what, members) in shapes {
         let bundle = Bundle::plain(node.dir());
         let text = with_members(&bundle, &members);
@@ -176,7 +176,7 @@ fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'sta
 
 #[test]
 fn twenty_megabytes_need_three_times_the_memory() {
-    assert_pass_in_three_times_the_memory(large());
+    assert_pass_in_three_times_the_memory(large_members());
 }
 
 #[test]
@@ -192,7 +192,7 @@ fn a_source_takes_few_calls() {
     const PER_SOURCE: usize = 4;
     /// Calls of the loader and of the delegate, and the first lookups.
     const CONSTANT: usize = 1500;
-    let (node, _device) = passing();
+    let (node, _device) = node_with_printing_delegate();
     for (what, members) in sources(200_000) {
         let bundle = Bundle::plain(node.dir());
         let text = with_members(&bundle, &members);

@@ -86,7 +86,7 @@ on_each_delegate! {
         let mut config = containerd.pod(POD);
         // The pod of a privileged container has to be privileged, too.
         config.security().privileged = true;
-        let pod = CriPod::of(containerd, config);
+        let pod = CriPod::with_config(containerd, config);
         let mut confined = pod.with("confined", target);
         confined.security().seccomp = Some(SecurityProfile {
             profile_type: ProfileType::RuntimeDefault.into(),

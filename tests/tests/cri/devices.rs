@@ -57,7 +57,7 @@ on_each_delegate! {
             write_on(&device);
             device
         };
-        let scene = Scene::of(Node::new(delegate), made, &[]);
+        let scene = Scene::on_node(Node::new(delegate), made, &[]);
         let clone = scene.device.clone_in(scene.node.dir());
         let theirs = scene.node.stage(OTHER_POD, "pv-1", &clone, &[]);
         let (pod, other) = (scene.pod(), CriPod::run(&scene.containerd, OTHER_POD));
@@ -89,7 +89,7 @@ on_each_delegate! {
 
     fn growth_requested_before_the_pod_starts_is_done(delegate: Delegate) {
         let small = |node: &Node| LoopDevice::formatted(node.dir(), "xfs", 320);
-        let scene = Scene::of(Node::new(delegate), small, &[]);
+        let scene = Scene::on_node(Node::new(delegate), small, &[]);
         grow(&scene);
         assert!(scene.device.is_free());
         let pod = scene.pod();
@@ -100,7 +100,7 @@ on_each_delegate! {
 
     fn a_btrfs_grows_under_its_pod(delegate: Delegate) {
         let small = |node: &Node| LoopDevice::formatted(node.dir(), "btrfs", 256);
-        let scene = Scene::of(Node::new(delegate), small, &[]);
+        let scene = Scene::on_node(Node::new(delegate), small, &[]);
         let pod = scene.pod();
         let one = pod.app("one", &scene.target);
         assert!(size(scene.cri(), &one) <= 256 * MIB);

@@ -139,7 +139,7 @@ on_each_delegate! {
             symlink("../../../../etc", root.join("upwards")).unwrap();
             fs::write(root.join("file"), "").unwrap();
         });
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let containerd = containerd(&volume);
         let pod = CriPod::run(&containerd, POD);
         for (attempt, path) in (0..).zip(["outside", "upwards/x", "file/below"]) {
@@ -161,10 +161,10 @@ on_each_delegate! {
         for (attempt, (options, names)) in (0..).zip(cases) {
             let device = node.ext4();
             let theirs = node.stage(OTHER_POD, "pv-1", &device, options);
-            let other = CriPod::of(&containerd, containerd.pod(OTHER_POD).attempt(attempt));
+            let other = CriPod::with_config(&containerd, containerd.pod(OTHER_POD).attempt(attempt));
             let holder = other.app("holder", &theirs);
             let mine = node.stage(POD, "pv-1", &device, &[]);
-            let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(attempt));
+            let pod = CriPod::with_config(&containerd, containerd.pod(POD).attempt(attempt));
             let app = pod.with("one", &mine);
             assert_refused(&node, &pod, &app, &[&[other.id(), OTHER_POD], names].concat());
             let _ = pod.cri().sh(&holder, "echo on > /data/file");
@@ -220,7 +220,7 @@ on_each_delegate! {
         let _ = scene.cri().sh(&one, "echo kept > /data/file");
         pod.end();
         scene.device.wait_until_free(WAIT_TIMEOUT);
-        let pod = CriPod::of(&scene.containerd, scene.containerd.pod(POD).attempt(1));
+        let pod = CriPod::with_config(&scene.containerd, scene.containerd.pod(POD).attempt(1));
         let one = pod.app("one", &scene.target);
         assert_eq!(scene.cri().sh(&one, "cat /data/file"), "kept");
         scene.end(&pod);
@@ -246,7 +246,7 @@ on_each_delegate! {
             });
         }
         assert_eq!(containerd.cri().pods().unwrap().len(), 0);
-        let pod = CriPod::of(containerd, containerd.pod(POD).attempt(3));
+        let pod = CriPod::with_config(containerd, containerd.pod(POD).attempt(3));
         let _ = pod.app("one", target);
         scene.end(&pod);
     }

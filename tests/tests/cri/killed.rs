@@ -84,7 +84,7 @@ on_each_delegate! {
         if outlives == [false; 2] {
             device.wait_until_free(WAIT_TIMEOUT);
         }
-        let second = CriPod::of(containerd, containerd.pod(POD).attempt(1));
+        let second = CriPod::with_config(containerd, containerd.pod(POD).attempt(1));
         let one = second.start(&second.with("one", target).attempt(1));
         assert_eq!(cri.sh(&one, "cat /data/file"), "hello");
         left.into_iter().for_each(process::kill_and_wait);
@@ -136,7 +136,7 @@ on_each_delegate! {
             cri.stop_pod(&left.id).unwrap();
             cri.remove_pod(&left.id).unwrap();
         }
-        let pod = CriPod::of(containerd, containerd.pod(POD).attempt(1));
+        let pod = CriPod::with_config(containerd, containerd.pod(POD).attempt(1));
         let one = pod.app("one", target);
         assert_eq!(cri.status(&one).unwrap().state(), ContainerState::ContainerRunning);
         assert_eq!(cri.sh(&one, "stat -c %g /data; echo hello > /data/file"), "2000");

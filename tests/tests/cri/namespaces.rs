@@ -39,7 +39,7 @@ on_each_delegate! {
         let shared = |namespaces: &mut runcrust_tests::cri::runtime_v1::NamespaceOption| {
             namespaces.pid = NamespaceMode::Pod.into();
         };
-        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(shared));
+        let pod = CriPod::with_config(containerd, containerd.pod(POD).namespaces(shared));
         let one = pod.start(&pod.with("one", target).namespaces(shared));
         let two = pod.start(&pod.with("two", target).namespaces(shared));
         let _ = cri.sh(&one, "echo hello > /data/file");
@@ -61,7 +61,7 @@ on_each_delegate! {
             namespaces.pid = NamespaceMode::Node.into();
             namespaces.ipc = NamespaceMode::Node.into();
         };
-        let pod = CriPod::of(containerd, containerd.pod(POD).namespaces(hosts));
+        let pod = CriPod::with_config(containerd, containerd.pod(POD).namespaces(hosts));
         let one = pod.start(&pod.with("one", target).namespaces(hosts));
         assert_eq!(cri.sh(&one, "echo hello > /data/file; cat /data/file"), "hello");
         for kind in ["pid", "ipc", "net"] {

@@ -97,7 +97,7 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         let real = node.dir().subdir("data/kubelet");
         symlink(&real, node.handler().kubelet_dir()).unwrap();
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let containerd = containerd(&volume);
         let cri = containerd.cri();
         let pod = CriPod::run(&containerd, POD);

@@ -60,7 +60,7 @@ on_each_delegate! {
         for (attempt, (policy, first, second)) in (0..).zip(cases) {
             let options = ["--fs-group", "2000", "--fs-group-change-policy", policy];
             let target = node.stage(POD, "pv-1", &device, &options);
-            let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt));
+            let pod = CriPod::with_config(&containerd, containerd.pod(POD).attempt(2 * attempt));
             let one = pod.app("one", &target);
             assert_eq!(cri.sh(&one, stat), first, "{policy}");
             let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
@@ -68,7 +68,7 @@ on_each_delegate! {
             let restarted = pod.start(&pod.with("one", &target).attempt(1));
             assert_eq!(cri.sh(&restarted, stat), "7:600", "{policy}: fsGroup was applied again");
             pod.end();
-            let next = CriPod::of(&containerd, containerd.pod(POD).attempt(2 * attempt + 1));
+            let next = CriPod::with_config(&containerd, containerd.pod(POD).attempt(2 * attempt + 1));
             let one = next.app("one", &target);
             assert_eq!(cri.sh(&one, stat), second, "{policy}: in the next pod");
             let _ = cri.sh(&one, "chgrp 7 /data/file; chmod 600 /data/file");
@@ -77,7 +77,7 @@ on_each_delegate! {
         // Now the root of the volume has another group than requested.
         let options = ["--fs-group", "3000", "--fs-group-change-policy", "OnRootMismatch"];
         let target = node.stage(POD, "pv-1", &device, &options);
-        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(9));
+        let pod = CriPod::with_config(&containerd, containerd.pod(POD).attempt(9));
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, stat), "3000:660");
         pod.end_and_unstage(&node, &[&target]);

@@ -17,16 +17,16 @@ pub(crate) struct Scene {
 impl Scene {
     /// Stages an ext4 with these options, on a node with the default configuration.
     pub(crate) fn new(delegate: Delegate, options: &[&str]) -> Self {
-        Self::of(Node::new(delegate), Node::ext4, options)
+        Self::on_node(Node::new(delegate), Node::ext4, options)
     }
 
     /// Stages another file system.
     pub(crate) fn on(delegate: Delegate, fstype: &'static str, options: &[&str]) -> Self {
-        Self::of(Node::new(delegate), |node| node.formatted(fstype), options)
+        Self::on_node(Node::new(delegate), |node| node.formatted(fstype), options)
     }
 
     /// Stages a device that `device` makes, on this node.
-    pub(crate) fn of(
+    pub(crate) fn on_node(
         node: Node,
         device: impl FnOnce(&Node) -> LoopDevice,
         options: &[&str],

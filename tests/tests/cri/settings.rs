@@ -9,7 +9,7 @@ use crate::{OTHER_POD, containerd};
 
 /// Stages an ext4 on a node with one more line in runcrust's configuration.
 fn scene_with(delegate: Delegate, setting: &str, options: &[&str]) -> Scene {
-    Scene::of(Node::with(delegate, setting), Node::ext4, options)
+    Scene::on_node(Node::with(delegate, setting), Node::ext4, options)
 }
 
 on_each_delegate! {
@@ -19,7 +19,7 @@ on_each_delegate! {
         let node = Node::logging(delegate);
         let lines = format!("mount_mode = \"hook\"\nlog = {:?}", node.log_path());
         node.handler().reconfigure(&lines);
-        let scene = Scene::of(node, Node::ext4, &["--fs-group", "2000"]);
+        let scene = Scene::on_node(node, Node::ext4, &["--fs-group", "2000"]);
         let (cri, pod) = (scene.cri(), scene.pod());
         let config = scene.containerd.app("one").mount(&scene.target, "/var");
         let one = pod.start(&config);

@@ -25,7 +25,7 @@ on_each_delegate! {
         assert!(device.is_free());
         pod.end();
         // kubelet then creates a new sandbox.
-        let pod = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+        let pod = CriPod::with_config(&containerd, containerd.pod(POD).attempt(1));
         let one = pod.app("one", &target);
         assert_eq!(cri.sh(&one, "echo x > /data/file; cat /data/file"), "x");
         pod.end_and_unstage(&node, &[&target]);

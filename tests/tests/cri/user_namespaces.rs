@@ -38,7 +38,7 @@ impl Support {
     ///
     /// If this version is unknown, or its delegate maps no mounts.
     #[track_caller]
-    fn of(cri: &Cri) -> Self {
+    fn detect(cri: &Cri) -> Self {
         let version = cri.version().expect("Version").runtime_version;
         let is = |prefix| version.trim_start_matches('v').starts_with(prefix);
         match cri.features("crust") {
@@ -70,8 +70,8 @@ impl<'a> UserPod<'a> {
         let config = containerd.pod(uid).attempt(attempt);
         let config = config.namespaces(|namespaces| set_namespaces(namespaces, first));
         Self {
-            support: Support::of(containerd.cri()),
-            pod: CriPod::of(containerd, config),
+            support: Support::detect(containerd.cri()),
+            pod: CriPod::with_config(containerd, config),
             first,
         }
     }
@@ -139,7 +139,7 @@ on_each_delegate! {
             with_mounted(device.path(), fill);
             device
         };
-        let scene = Scene::of(node, full, &["--fs-group", "2000"]);
+        let scene = Scene::on_node(node, full, &["--fs-group", "2000"]);
         let Scene { device, target, containerd, .. } = &scene;
         let cri = scene.cri();
         let user = UserPod::run(containerd, POD, 0, Some(RANGES[0]));

@@ -19,7 +19,7 @@ on_each_delegate! {
             fs::write(root.join("etc/app.conf"), "mine\n").unwrap();
             std::os::unix::fs::symlink("etc", root.join("link")).unwrap();
         });
-        let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "2000"]);
         let containerd = containerd(&volume);
         let cri = containerd.cri();
         let pod = CriPod::run(&containerd, POD);

@@ -25,11 +25,11 @@ fn available(scene: &Scene, request: GetCapacityRequest) -> i64 {
     answer.available_capacity
 }
 
-fn free(scene: &Scene) -> i64 {
+fn available_capacity(scene: &Scene) -> i64 {
     available(scene, GetCapacityRequest::default())
 }
 
-fn sized(name: &str, mebibytes: i64) -> crust_proto::csi::v1::CreateVolumeRequest {
+fn request_with_size(name: &str, mebibytes: i64) -> crust_proto::csi::v1::CreateVolumeRequest {
     let mut request = create_request(name, filesystem("ext4"));
     request.capacity_range = Some(CapacityRange {
         required_bytes: mebibytes * MIB,
@@ -41,38 +41,47 @@ fn sized(name: &str, mebibytes: i64) -> crust_proto::csi::v1::CreateVolumeReques
 #[test]
 fn volumes_take_and_free_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    assert_eq!(free(&scene), 100 * MIB);
-    let volume = scene.create_volume(sized("a", 64));
-    assert_eq!(free(&scene), 36 * MIB);
-    let message = expect_error(scene.call(sized("b", 40)), Code::ResourceExhausted);
+    assert_eq!(available_capacity(&scene), 100 * MIB);
+    let volume = scene.create_volume(request_with_size("a", 64));
+    assert_eq!(available_capacity(&scene), 36 * MIB);
+    let message = expect_error(
+        scene.call(request_with_size("b", 40)),
+        Code::ResourceExhausted,
+    );
     assert!(message.contains("--capacity"), "{message}");
     assert_eq!(
-        (free(&scene), scene.ids().len()),
+        (available_capacity(&scene), scene.ids().len()),
         (36 * MIB, 1),
         "no volume was created"
     );
-    let _ = scene.create_volume(sized("b", 36));
-    assert_eq!(free(&scene), 0);
-    scene.call(sized("b", 36)).expect("an existing volume");
+    let _ = scene.create_volume(request_with_size("b", 36));
+    assert_eq!(available_capacity(&scene), 0);
+    scene
+        .call(request_with_size("b", 36))
+        .expect("an existing volume");
 
     expect_error(scene.call(volume.grow(65 * MIB)), Code::ResourceExhausted);
     scene
         .call(volume.grow(64 * MIB))
         .expect("a size that the volume has already");
     scene.restart(&["--capacity", "104857600"]);
-    assert_eq!(free(&scene), 0);
+    assert_eq!(available_capacity(&scene), 0);
     scene.call_ok(volume.delete());
-    assert_eq!(free(&scene), 64 * MIB);
+    assert_eq!(available_capacity(&scene), 64 * MIB);
 }
 
 #[test]
 fn growth_takes_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
-    let volume = scene.create_volume(sized("a", 40));
+    let volume = scene.create_volume(request_with_size("a", 40));
     scene.call_ok(volume.grow(90 * MIB));
-    assert_eq!(free(&scene), 10 * MIB);
+    assert_eq!(available_capacity(&scene), 10 * MIB);
     expect_error(scene.call(volume.grow(101 * MIB)), Code::ResourceExhausted);
-    assert_eq!(free(&scene), 10 * MIB, "a failed call takes no space");
+    assert_eq!(
+        available_capacity(&scene),
+        10 * MIB,
+        "a failed call takes no space"
+    );
     let grown = scene
         .call(volume.grow(90 * MIB))
         .expect("the repeated call");
@@ -84,9 +93,9 @@ fn without_a_limit_the_disk_is_the_capacity() {
     let scene = Scene::new();
     let disk = nix::sys::statvfs::statvfs(scene.data()).expect("statvfs");
     let all = i64::try_from(disk.blocks() * disk.fragment_size()).expect("the size of a disk");
-    assert!((1..=all).contains(&free(&scene)));
+    assert!((1..=all).contains(&available_capacity(&scene)));
     expect_error(
-        scene.call(sized("a", all / MIB + 1024)),
+        scene.call(request_with_size("a", all / MIB + 1024)),
         Code::ResourceExhausted,
     );
     assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
@@ -135,8 +144,8 @@ fn volumes_created_at_once_share_the_capacity() {
     let scene = Scene::with(&["--capacity", "104857600"]);
     let made = std::thread::scope(|scope| {
         let work = |index: usize| {
-            let client = CsiClient::of(scene.socket());
-            move || client.call(sized(&format!("pv-{index}"), 32))
+            let client = CsiClient::new(scene.socket());
+            move || client.call(request_with_size(&format!("pv-{index}"), 32))
         };
         let threads: Vec<_> = (0..8).map(|index| scope.spawn(work(index))).collect();
         let answers = threads

@@ -121,7 +121,7 @@ fn volumes_do_not_wait_for_one_another() {
     let lives = |index: usize| {
         let volume = scene.volume(&format!("pv-{index}"), filesystem("ext4"));
         let target = scene.target("pod", &format!("pv-{index}"));
-        let client = CsiClient::of(scene.socket());
+        let client = CsiClient::new(scene.socket());
         move || {
             for _ in 0..3 {
                 client.call(volume.stage()).expect("NodeStageVolume");

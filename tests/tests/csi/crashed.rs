@@ -49,8 +49,8 @@ struct CrashCase {
 }
 
 impl CrashCase {
-    /// A case with an ext4 that contains data, and without a check of its own.
-    const fn of(
+    /// Returns a case with an ext4 that contains data, and without a check of its own.
+    const fn new(
         before: fn(&Scene, &CsiVolume, &PathBuf),
         call: fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>,
     ) -> Self {

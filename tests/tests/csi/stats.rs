@@ -31,7 +31,7 @@ fn usage(stats: &NodeGetVolumeStatsResponse, unit: Unit) -> VolumeUsage {
     usage
 }
 
-fn signed(number: u64) -> i64 {
+fn to_i64(number: u64) -> i64 {
     i64::try_from(number).expect("a small number")
 }
 
@@ -47,23 +47,23 @@ fn the_numbers_are_those_of_the_file_system() {
         let real = statvfs(&target).expect("statvfs");
         let bytes = usage(&stats, Unit::Bytes);
         let block = real.fragment_size();
-        assert_eq!(bytes.total, signed(real.blocks() * block), "{fstype}");
+        assert_eq!(bytes.total, to_i64(real.blocks() * block), "{fstype}");
         // The blocks that users other than root can use.
         assert_eq!(
             bytes.available,
-            signed(real.blocks_available() * block),
+            to_i64(real.blocks_available() * block),
             "{fstype}"
         );
         assert_eq!(
             bytes.used,
-            signed((real.blocks() - real.blocks_free()) * block),
+            to_i64((real.blocks() - real.blocks_free()) * block),
             "{fstype}"
         );
         let inodes = usage(&stats, Unit::Inodes);
-        assert_eq!(inodes.total, signed(real.files()), "{fstype}");
+        assert_eq!(inodes.total, to_i64(real.files()), "{fstype}");
         assert_eq!(
             inodes.used,
-            signed(real.files() - real.files_free()),
+            to_i64(real.files() - real.files_free()),
             "{fstype}"
         );
         let condition = stats
@@ -253,7 +253,7 @@ fn a_hung_crust_ops_delays_one_volume_only() {
         for _ in 0..2 {
             let sender = sender.clone();
             let (socket, stats) = (csi.socket(), hung.stats(&target));
-            threads.spawn(move || sender.send(CsiClient::of(socket).call(stats)));
+            threads.spawn(move || sender.send(CsiClient::new(socket).call(stats)));
         }
         let second = receiver
             .recv_timeout(WAIT_TIMEOUT)

@@ -21,7 +21,7 @@ on_each_delegate! {
     fn a_hung_source_is_passed_through(delegate: Delegate) {
         let scene = StagedPair::new(delegate);
         let directory = scene.node.dir().subdir("fuse");
-        let hung = HungFilesystem::over(&directory);
+        let hung = HungFilesystem::mount(&directory);
         let explanation = explain(&scene.node, &directory);
         drop(hung);
         assert!(explanation.contains("pass-on"), "{explanation}");
@@ -41,7 +41,7 @@ on_each_delegate! {
         let others = [memory.clone(), scene.bind("bind-of-other", &other), "/etc/hosts".into()];
         let volumes = [scene.bind("bind", &scene.plain), scene.bind("csi", &scene.csi)];
         let index = node.handler().state_dir().join("targets.json");
-        let mut hung = HungFilesystem::over(&far);
+        let mut hung = HungFilesystem::mount(&far);
         for has_index in [true, false] {
             if !has_index {
                 fs::remove_file(&index).unwrap();

@@ -31,7 +31,7 @@ fn assert_written_at_end(node: &Node, container: &Container, device: &LoopDevice
 on_each_file_system! {
     fn a_plain_bundle_has_its_volume(delegate: Delegate, fstype: &'static str) {
         let (node, device) = Node::with_formatted(delegate, fstype);
-        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "4242"]);
         let watcher = MountWatcher::start(volume.device.path());
         let container = volume.run(&volume.plain_bundle().bind(volume.target.join("a/b"), "/b", &[]).write());
         let _ = container.sh("echo sub > /b/file");
@@ -43,7 +43,7 @@ on_each_file_system! {
     fn a_hook_mounts_the_volume(delegate: Delegate, fstype: &'static str) {
         let node = Node::with(delegate, "mount_mode = \"hook\"");
         let device = node.formatted(fstype);
-        let volume = StagedVolume::of(node, device, &["--fs-group", "4242"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "4242"]);
         let bundle = volume.plain_bundle().write();
         // The hook does not create mountpoints.
         fs::create_dir(bundle.rootfs().join("data")).unwrap();
@@ -82,7 +82,7 @@ on_each_delegate! {
     /// The kernel's driver is the same for both, but maps mounts only under the name ext4.
     fn a_user_namespace_needs_an_ext3_to_be_staged_as_ext4(delegate: Delegate) {
         let (node, device) = Node::with_formatted(delegate, "ext3");
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let bundle = volume.plain_bundle().user_namespace(FIRST, None);
         let container = volume.container(&bundle.write());
         let sentence = container.expect_refusal();

@@ -32,7 +32,7 @@ on_each_delegate! {
         let node = Node::logging(delegate);
         let device = node.ext4();
         with_mounted(device.path(), |root| create_entries(root, DIRECTORIES, NAMES, FILES));
-        let volume = StagedVolume::of(node, device, &ON_ROOT_MISMATCH);
+        let volume = StagedVolume::on_device(node, device, &ON_ROOT_MISMATCH);
         let sandbox = volume.sandbox();
         let log = fsgroup_lines(&volume);
         // Two lines are due by number of files; several threads count, so they may come later. On a slow machine there

@@ -111,7 +111,7 @@ on_each_delegate! {
     fn fsgroup_is_applied_once_for_each_pod(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| fs::write(root.join("file"), "").unwrap());
-        let volume = StagedVolume::of(node, device, &ALWAYS);
+        let volume = StagedVolume::on_device(node, device, &ALWAYS);
         let sandbox = volume.sandbox();
         let first = volume.app(&sandbox);
         let stat = "stat -c %g:%a /data/file";

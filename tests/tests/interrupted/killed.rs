@@ -17,7 +17,7 @@ use crate::scene::Scene;
 
 /// Runs a row without a kill, and returns its steps.
 pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
-    let scene = Scene::of(delegate, row);
+    let scene = Scene::for_row(delegate, row);
     let prepared = (row.prepare)(&scene);
     let (steps, _) = steps::trace(&prepared.command, |command| prepared.spawn(command));
     prepared.end();
@@ -34,7 +34,7 @@ pub(crate) fn steps_of(delegate: Delegate, row: &Row) -> Vec<Step> {
 /// Kills a row after one step. Each call uses a new node, so that the steps are always the same: the first calls on a
 /// node make more steps than later ones.
 fn kill_after(delegate: Delegate, row: &Row, step: &Step, first: FirstCaller) {
-    let scene = Scene::of(delegate, row);
+    let scene = Scene::for_row(delegate, row);
     let prepared = (row.prepare)(&scene);
     let ended = steps::kill_after(&prepared.command, step, |command| prepared.spawn(command));
     assert!(ended.killed, "it ended without this step: {ended:?}");

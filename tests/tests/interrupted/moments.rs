@@ -42,7 +42,7 @@ impl Victim {
 
 /// Returns the time that a row takes if it is not killed.
 fn duration(delegate: Delegate, row: &Row) -> Duration {
-    let scene = Scene::of(delegate, row);
+    let scene = Scene::for_row(delegate, row);
     let mut prepared = (row.prepare)(&scene);
     let start = Instant::now();
     let _ = prepared.start().wait().expect("waitpid");
@@ -53,7 +53,7 @@ fn duration(delegate: Delegate, row: &Row) -> Duration {
 }
 
 fn kill_after(delegate: Delegate, row: &Row, victim: Victim, wait: Duration, first: FirstCaller) {
-    let scene = Scene::of(delegate, row);
+    let scene = Scene::for_row(delegate, row);
     let mut prepared = (row.prepare)(&scene);
     let mut child = prepared.start();
     thread::sleep(wait);

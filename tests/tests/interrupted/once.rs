@@ -13,7 +13,7 @@ on_each_delegate! {
     fn fsgroup_is_applied_once_for_a_pod(delegate: Delegate) {
         let records = steps_of(delegate, &FIRST).into_iter().filter(|step| step.call == "renameat");
         for step in records {
-            let scene = Scene::of(delegate, &FIRST);
+            let scene = Scene::for_row(delegate, &FIRST);
             let mut prepared = (FIRST.prepare)(&scene);
             let _ = steps::kill_after(&prepared.command, &step, |command| prepared.spawn(command));
             prepared.delete_like_shim();

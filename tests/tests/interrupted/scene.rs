@@ -47,8 +47,8 @@ impl Scene {
         Self::with(node, device, None)
     }
 
-    /// Sets up what a row needs.
-    pub(crate) fn of(delegate: Delegate, row: &Row) -> Self {
+    /// Sets up the node, the volume and the configuration of a row.
+    pub(crate) fn for_row(delegate: Delegate, row: &Row) -> Self {
         let node = Node::with(delegate, row.configuration);
         if row.linked {
             let real = node.dir().subdir("real");

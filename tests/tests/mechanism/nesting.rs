@@ -42,7 +42,7 @@ on_each_delegate! {
             fs::write(root.join("etc/app.conf"), "setting").unwrap();
             std::os::unix::fs::symlink("etc/app.conf", root.join("link")).unwrap();
         });
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let sandbox = volume.sandbox();
         let mounts = |bundle: Bundle| {
             bundle

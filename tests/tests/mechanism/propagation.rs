@@ -18,9 +18,9 @@ use serde_json::json;
 use super::{create_at_once, end};
 
 /// A directory that is a shared mount on the host, like kubelet's directories. Unmounted when dropped.
-struct Shared<'a>(&'a Path);
+struct SharedMount<'a>(&'a Path);
 
-impl<'a> Shared<'a> {
+impl<'a> SharedMount<'a> {
     fn new(path: &'a Path) -> Self {
         let _ = Run::of(
             Command::new("mount")
@@ -32,7 +32,7 @@ impl<'a> Shared<'a> {
     }
 }
 
-impl Drop for Shared<'_> {
+impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
         let _ = Run::of(
             Command::new("umount")
@@ -85,7 +85,7 @@ on_each_delegate! {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
-            let _shared = Shared::new(&directory);
+            let _shared = SharedMount::new(&directory);
             let watcher = MountWatcher::start(volume.device.path());
             let sandbox = volume.sandbox();
             let app = volume.run(&with_bidirectional(&volume, &sandbox, &directory));
@@ -103,7 +103,7 @@ on_each_delegate! {
             // The shared directory is on the mount that also holds the attach directory. That mount is private for a
             // moment.
             let state = volume.dir().subdir("run");
-            let _shared = Shared::new(&state);
+            let _shared = SharedMount::new(&state);
             let directory = state.join("beside");
             fs::create_dir(&directory).unwrap();
             let sandbox = volume.sandbox();
@@ -119,7 +119,7 @@ on_each_delegate! {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
-            let shared = Shared::new(&directory);
+            let shared = SharedMount::new(&directory);
             let sandbox = volume.sandbox();
             let to_container = ["rbind", "rslave", "rw"];
             let mut bundle = volume.app_bundle(&sandbox).bind(&directory, "/shared", &to_container);
@@ -138,7 +138,7 @@ on_each_delegate! {
         for attach in ATTACH {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
-            let _shared = Shared::new(&directory);
+            let _shared = SharedMount::new(&directory);
             let sandbox = volume.sandbox();
             // The slave mount in the same namespace shows that the host's mount has arrived.
             let mut bundle = volume.app_bundle(&sandbox);
@@ -197,7 +197,7 @@ on_each_delegate! {
             let volume = StagedVolume::on(Node::with(delegate, attach), &[]);
             let directory = volume.dir().subdir("shared");
             fs::create_dir(directory.join("volume")).unwrap();
-            let _shared = Shared::new(&directory);
+            let _shared = SharedMount::new(&directory);
             let watcher = MountWatcher::start(volume.device.path());
             let sandbox = volume.sandbox();
             let bundle = |place: &str| {
@@ -223,7 +223,7 @@ on_each_delegate! {
             end([sandbox]);
             volume.device.wait_until_free(WAIT_TIMEOUT);
             let _ = volume.unstage().success();
-            drop(AttachMount::of(&volume));
+            drop(AttachMount::new(&volume));
         }
     }
 
@@ -233,7 +233,7 @@ on_each_delegate! {
             let led = LinkIntoShared::new(delegate);
             let options: Vec<&str> = ["rbind", "rw"].into_iter().chain(option).collect();
             led.assert_create_fails(["a", "b"], &options);
-            led.put_away();
+            led.unstage();
         }
     }
 
@@ -251,7 +251,7 @@ on_each_delegate! {
             let _ = first.sh(makes);
             end([first]);
             led.assert_create_fails([inner, "a"], &["rbind", "rw"]);
-            led.put_away();
+            led.unstage();
         }
     }
 
@@ -260,7 +260,7 @@ on_each_delegate! {
         let led = LinkIntoShared::new(delegate);
         let places = ["a", "b"];
         let directory = led.directory(places);
-        let shared = Shared::new(&directory);
+        let shared = SharedMount::new(&directory);
         let container = led.container(&directory, places, &["rbind", "rprivate", "rw"]);
         let place = directory.join("a");
         let mut is_mounted = false;
@@ -286,13 +286,13 @@ on_each_delegate! {
         }
         drop(container);
         drop(shared);
-        led.put_away();
+        led.unstage();
     }
 
     fn an_earlier_mount_of_the_device_on_the_host_stays(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let directory = volume.dir().subdir("shared");
-        let _shared = Shared::new(&directory);
+        let _shared = SharedMount::new(&directory);
         let mine = directory.join("mine");
         fs::create_dir(&mine).unwrap();
         let mut mount = Command::new("mount");
@@ -356,7 +356,7 @@ on_each_delegate! {
         let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
         let sandbox = volume.sandbox();
         let apps: Vec<Container> = (0..3).map(|_| volume.app(&sandbox)).collect();
-        let attach = AttachMount::of(&volume);
+        let attach = AttachMount::new(&volume);
         attach.assert_once_and_private();
         assert_eq!(fs::read_dir(&attach.0).unwrap().count(), 0);
         end(apps);
@@ -365,7 +365,7 @@ on_each_delegate! {
     fn two_concurrent_first_creates_mount_attach_once(delegate: Delegate) {
         let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
         let sandbox = volume.sandbox();
-        let attach = AttachMount::of(&volume);
+        let attach = AttachMount::new(&volume);
         let bundles = [(); 2].map(|()| volume.app_bundle(&sandbox).write());
         // Delays each create so long that the other create also sees the directory unmounted.
         let slowly = |create: Command| delay_at(&create, "move_mount", Duration::from_secs(1));
@@ -378,7 +378,7 @@ on_each_delegate! {
         for (call, nth) in [("open_tree", 1), ("move_mount", 1), ("mount_setattr", 1)] {
             let volume = StagedVolume::on(Node::with(delegate, "attach = \"bind\""), &[]);
             let sandbox = volume.sandbox();
-            let attach = AttachMount::of(&volume);
+            let attach = AttachMount::new(&volume);
             let bundle = volume.app_bundle(&sandbox).write();
             let killed = volume.container(&bundle);
             let step = Step::new("runcrust", call, nth);
@@ -413,7 +413,7 @@ impl LinkIntoShared {
         }
     }
 
-    /// Creates the directory that becomes [`Shared`], with mountpoints for the volumes.
+    /// Creates the directory that becomes [`SharedMount`], with mountpoints for the volumes.
     fn directory(&self, places: [&str; 2]) -> PathBuf {
         let directory = self.node.dir().subdir("shared");
         for place in places {
@@ -441,7 +441,7 @@ impl LinkIntoShared {
     /// Creates the container, and asserts that this fails and leaves no mount of the volumes on the host.
     fn assert_create_fails(&self, places: [&str; 2], options: &[&str]) {
         let directory = self.directory(places);
-        let _shared = Shared::new(&directory);
+        let _shared = SharedMount::new(&directory);
         let failed = self
             .container(&directory, places, options)
             .create()
@@ -464,7 +464,7 @@ impl LinkIntoShared {
     }
 
     /// Unstages the volumes, which shows that nothing uses them any more.
-    fn put_away(self) {
+    fn unstage(self) {
         for (device, target) in self.devices.iter().zip(&self.targets) {
             device.wait_until_free(WAIT_TIMEOUT);
             let _ = self.node.unstage(target).success();
@@ -476,7 +476,7 @@ impl LinkIntoShared {
 struct AttachMount(PathBuf);
 
 impl AttachMount {
-    fn of(node: &Node) -> Self {
+    fn new(node: &Node) -> Self {
         Self(node.handler().state_dir().join("attach"))
     }
 

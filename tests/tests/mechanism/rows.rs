@@ -23,7 +23,7 @@ fn reads_the_raw_device(container: &Container, device: &LoopDevice) -> bool {
     read.status.success()
 }
 
-fn nested(bundle: Bundle, node: &Node) -> Bundle {
+fn with_mount_in_volume(bundle: Bundle, node: &Node) -> Bundle {
     let below = node.dir().subdir("below");
     fs::write(below.join("mark"), "below").unwrap();
     bundle.bind(below, "/data/inner", &[])
@@ -49,14 +49,14 @@ on_each_delegate! {
     fn mounts_below_the_volume_are_visible_with_a_bind(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         for bundle in [volume.node.app_bundle(&sandbox), Bundle::plain(volume.dir())] {
-            let container = volume.run(&nested(bundle.bind(&volume.target, "/data", &[]), &volume).write());
+            let container = volume.run(&with_mount_in_volume(bundle.bind(&volume.target, "/data", &[]), &volume).write());
             assert_eq!(container.sh("cat /data/inner/mark"), "below");
         }
     }
 
     fn mounts_below_the_volume_are_refused_with_a_hook(delegate: Delegate) {
         let volume = StagedVolume::on(hook::node(delegate), &[]);
-        let bundle = nested(volume.plain_bundle(), &volume);
+        let bundle = with_mount_in_volume(volume.plain_bundle(), &volume);
         let container = volume.container(&with_mountpoint(bundle, "/data"));
         let error = container.expect_refusal();
         assert!(error.contains("mount /data/inner is at or below /data"), "{error}");

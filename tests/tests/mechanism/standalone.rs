@@ -147,7 +147,7 @@ on_each_delegate! {
     fn a_subpath_that_leads_out_is_refused_without_a_user(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let error = refused(&volume, plain(&volume, &volume.target.join("out")));
         assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
         volume.device.wait_until_free(WAIT_TIMEOUT);

@@ -43,7 +43,7 @@ fn reinstall_on_drop() -> Cleanup {
 
 /// Calls the daemon until `end` is set, and returns the errors other than `Unavailable`, which a client has to retry.
 fn call_until(target: &Path, end: &AtomicBool) -> Vec<tonic::Status> {
-    let clients = Clients::of(Path::new(CRUST_OPS), Path::new(CRUST));
+    let clients = Clients::new(Path::new(CRUST_OPS), Path::new(CRUST));
     let mut errors = Vec::new();
     while !end.load(Ordering::Relaxed) {
         errors.extend(clients.stats(target).err());

@@ -186,11 +186,11 @@ fn a_socket_that_others_could_replace_is_refused() {
     }
 }
 
-/// Both daemons check for another one before they listen.
+/// DaemonPair daemons check for another one before they listen.
 #[test]
 fn one_of_two_daemons_that_start_at_once_ends() {
-    struct Both([Child; 2]);
-    impl Drop for Both {
+    struct DaemonPair([Child; 2]);
+    impl Drop for DaemonPair {
         fn drop(&mut self) {
             for daemon in &mut self.0 {
                 let _ = daemon.kill();
@@ -202,7 +202,7 @@ fn one_of_two_daemons_that_start_at_once_ends() {
     let ops = Ops::stopped(&node, "");
     for _ in 0..20 {
         let start = || ops.command().stderr(Stdio::null()).spawn().unwrap();
-        let mut both = Both([start(), start()]);
+        let mut both = DaemonPair([start(), start()]);
         wait_until("one daemon to end", WAIT_TIMEOUT, || {
             let ended = both.0.iter_mut().filter_map(|it| it.try_wait().unwrap());
             ended.map(|status| assert!(!status.success())).count() == 1

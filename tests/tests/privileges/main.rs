@@ -37,7 +37,7 @@ const NUMBERS: [(&str, u32); 12] = [
 ];
 
 /// Returns the capabilities that a step needs according to the documentation, without those that this machine lacks.
-fn needed(step: &str) -> String {
+fn needed_capabilities(step: &str) -> String {
     let document = include_str!("../../../docs/privileges.md");
     let (_, table) = document.split_once("\n| capability").expect("a table");
     let mut rows = table
@@ -89,7 +89,7 @@ fn assert_has(node: &Node, what: &[&str], expected: &[String; 5]) {
 }
 
 /// Returns sets in which only these capabilities are permitted, effective and in the bounding set.
-fn only(needed: String) -> [String; 5] {
+fn capability_sets(needed: String) -> [String; 5] {
     let none = "0".repeat(16);
     [none.clone(), needed.clone(), needed.clone(), needed, none]
 }
@@ -135,7 +135,7 @@ on_each_delegate! {
         let bundle = volume.sandbox_bundle(POD).write();
         let sandbox = volume.container(&bundle);
         let mut create = sandbox.spawn(sandbox.create_command());
-        assert_has(&volume, &["crust-mount-hook", "sandbox"], &only(needed("sandbox")));
+        assert_has(&volume, &["crust-mount-hook", "sandbox"], &capability_sets(needed_capabilities("sandbox")));
         drop(held);
         assert!(create.wait().expect("waitpid").success());
     }
@@ -147,7 +147,7 @@ on_each_delegate! {
         let app = volume.container(&bundle);
         let mut create = app.spawn(app.create_command());
         let mut expected = sets("self");
-        expected[2] = needed("create");
+        expected[2] = needed_capabilities("create");
         assert_has(&volume, &[volume.handler().name(), "create"], &expected);
         drop(held);
         assert!(create.wait().expect("waitpid").success());
@@ -160,7 +160,7 @@ on_each_delegate! {
         for (list, subcommand) in [("createRuntime", "publish"), ("poststop", "release")] {
             let held = hold_lock(&volume);
             let mut hook = spawn_hook(&bundle, list, app.pid());
-            assert_has(&volume, &["crust-mount-hook", subcommand], &only(needed(subcommand)));
+            assert_has(&volume, &["crust-mount-hook", subcommand], &capability_sets(needed_capabilities(subcommand)));
             drop(held);
             let _ = hook.wait().expect("waitpid");
         }
@@ -173,7 +173,7 @@ on_each_delegate! {
         let app = volume.container(&bundle);
         let delayed = fault_injection::delay_all_at(&app.create_command(), "fsopen", Duration::from_secs(3));
         let mut create = app.spawn(delayed);
-        assert_has(&volume, &["crust-mount-hook", "mount"], &only(needed("mount")));
+        assert_has(&volume, &["crust-mount-hook", "mount"], &capability_sets(needed_capabilities("mount")));
         let _ = create.kill();
         let _ = create.wait();
     }
@@ -237,7 +237,7 @@ on_each_delegate! {
             fs::create_dir(root.join("others")).unwrap();
             std::os::unix::fs::chown(root.join("others"), Some(1000), Some(1000)).unwrap();
         });
-        let volume = StagedVolume::of(node, device, &["--fs-group", "3000"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "3000"]);
         // Without CAP_SYS_PTRACE crun's sandboxes cannot be inspected, because they are not dumpable (ptrace(2)). crun
         // itself raises limits when it writes device rules for cgroup v2.
         let own = match delegate {

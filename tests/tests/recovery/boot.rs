@@ -8,7 +8,7 @@ use runcrust_tests::gc::collect;
 use runcrust_tests::{Node, POD, StagedVolume, on_each_delegate};
 use serde_json::Value;
 
-use crate::{OTHER_POD, answer, assert_collected, kinds, next_works};
+use crate::{OTHER_POD, answer, assert_collected, assert_next_pod_works, kinds};
 
 /// The location of a node's bundles.
 #[derive(PartialEq)]
@@ -78,9 +78,9 @@ on_each_delegate! {
         assert_eq!(volumes["volumes"][0]["state"], "staged", "{volumes}");
         assert_collected(&volume, &["bundle", "owner", "record", "sandbox", "user"]);
         assert_eq!(fs::read_dir(owners(&volume)).unwrap().count(), 0);
-        next_works(&volume, POD, &volume.target);
+        assert_next_pod_works(&volume, POD, &volume.target);
         let others = volume.node.stage(OTHER_POD, "pv-1", &volume.device, &[]);
-        next_works(&volume, OTHER_POD, &others);
+        assert_next_pod_works(&volume, OTHER_POD, &others);
         volume.node.unstage_all(&[&volume.target, &others]);
     }
 
@@ -89,7 +89,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
         let target = node.stage(POD, "pv-1", &device, &[]);
-        next_works(&node, POD, &target);
+        assert_next_pod_works(&node, POD, &target);
         simulate_reboot(&node, &Bundles::InMemory);
         // The list with the first device's number now belongs to the second device.
         let list = |number: &str| owners(&node).join(format!("{number}.json"));
@@ -97,7 +97,7 @@ on_each_delegate! {
         let second = node.stage(OTHER_POD, "pv-2", &other, &[]);
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
-        next_works(&node, OTHER_POD, &second);
+        assert_next_pod_works(&node, OTHER_POD, &second);
         assert_collected(&node, &["bundle"]);
         runcrust_tests::container::end([app, sandbox]);
         node.unstage_all(&[&target, &second]);
@@ -126,7 +126,7 @@ on_each_delegate! {
             fs::remove_file(record.path()).unwrap();
         }
         fs::create_dir_all(&volume.target).unwrap();
-        next_works(&volume, POD, &volume.target);
+        assert_next_pod_works(&volume, POD, &volume.target);
         fs::remove_dir_all(&directory).unwrap();
         assert_collected(&volume, &["bundle", "owner", "volume"]);
         volume.assert_nothing_left();

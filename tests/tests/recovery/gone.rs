@@ -17,13 +17,15 @@ use runcrust_tests::{
 };
 use serde_json::json;
 
-use crate::{OTHER_POD, assert_collected, kinds, next_works, pod_directory, why_left};
+use crate::{
+    OTHER_POD, assert_collected, assert_next_pod_works, kinds, pod_directory, reason_of_finding,
+};
 
 /// Stages a volume, and runs and removes a pod with it.
 fn stage_and_use(node: &Node) -> (LoopDevice, PathBuf) {
     let device = node.ext4();
     let target = node.stage(POD, "pv-1", &device, &[]);
-    next_works(node, POD, &target);
+    assert_next_pod_works(node, POD, &target);
     // The container's bundle is removed after `delete`, so the record of the bundle is still there.
     assert_collected(node, &["bundle"]);
     (device, target)
@@ -38,7 +40,7 @@ on_each_delegate! {
             assert_collected(&node, &["owner", "volume"]);
             node.assert_nothing_left();
             let staged = node.stage(POD, "pv-1", &device, &[]);
-            next_works(&node, POD, &staged);
+            assert_next_pod_works(&node, POD, &staged);
         }
     }
 
@@ -113,7 +115,7 @@ fn a_volume_is_kept_while_its_device_is_in_use() {
     let (device, target) = stage_and_use(&node);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
     with_mounted(device.path(), |_| {
-        let why = why_left(&node, "volume");
+        let why = reason_of_finding(&node, "volume");
         assert!(why.contains(utf8(device.path())), "{why}");
     });
     assert!(node.entry(&target).exists());
@@ -147,7 +149,7 @@ fn a_target_directory_counts_as_gone_only_if_it_was_seen() {
     assert_collected(&node, &[]);
     // A target directory that did not exist at the stage is recorded at the first use.
     fs::create_dir(&target).unwrap();
-    next_works(&node, POD, &target);
+    assert_next_pod_works(&node, POD, &target);
     assert_collected(&node, &["bundle"]);
     fs::remove_dir(&target).unwrap();
     assert_collected(&node, &["owner", "volume"]);
@@ -161,13 +163,13 @@ fn a_volume_is_kept_if_its_target_directory_is_unrecorded() {
     let target_record = volume.entry().join("target.json");
     fs::remove_file(&target_record).unwrap();
     fs::remove_dir(&volume.target).unwrap();
-    let why = why_left(&volume, "volume");
+    let why = reason_of_finding(&volume, "volume");
     assert!(
         why.contains("isn't recorded whether it did") && why.contains("crust unstage"),
         "{why}"
     );
     fs::create_dir(&volume.target).unwrap();
-    next_works(&volume, POD, &volume.target);
+    assert_next_pod_works(&volume, POD, &volume.target);
     assert!(target_record.exists());
     fs::remove_dir(&volume.target).unwrap();
     assert_collected(&volume, &["bundle", "owner", "volume"]);
@@ -180,7 +182,7 @@ fn a_replaced_target_or_missing_kubelet_directory_is_kept() {
     fs::remove_dir(&target).unwrap();
     let place = target.parent().unwrap();
     let assert_left = |words: &str| {
-        let why = why_left(&node, "volume");
+        let why = reason_of_finding(&node, "volume");
         assert!(why.contains(words), "{why}");
         assert!(node.entry(&target).exists());
     };
@@ -213,7 +215,7 @@ fn an_entry_of_kata_is_never_removed() {
     let target = node.target(POD, "pv-1");
     let info = json!({"volume-type": "block", "device": device.path(), "fstype": "ext4"});
     let entry = KataEntry::add(&target, &info);
-    next_works(&node, POD, &target);
+    assert_next_pod_works(&node, POD, &target);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
     let report = gc(&node, &["--dry-run"]);
     let own = |it: &serde_json::Value| it["target_path"] == utf8(&target);
@@ -236,7 +238,7 @@ fn crust_ops_removes_such_volumes_periodically() {
     for target in [&target, &other] {
         ops.stage(stage_request(target, &device)).unwrap();
     }
-    next_works(&node, POD, &target);
+    assert_next_pod_works(&node, POD, &target);
     fs::remove_dir_all(pod_directory(&node, POD)).unwrap();
     wait_until("the volume's removal", WAIT_TIMEOUT, || {
         !node.entry(&target).exists()

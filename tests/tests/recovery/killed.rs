@@ -7,7 +7,7 @@ use runcrust_tests::{
     Containerd, CriPod, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
 };
 
-use crate::{assert_collected, next_works};
+use crate::{assert_collected, assert_next_pod_works};
 
 on_each_delegate! {
     fn records_of_a_killed_pod_are_removed(delegate: Delegate) {
@@ -22,7 +22,7 @@ on_each_delegate! {
         for target in &targets {
             let [info, record] = ["mountInfo.json", "runcrust.json"].map(|file| node.entry(target).join(file));
             assert!(info.exists() && !record.exists(), "the volume is not staged, or still recorded as used");
-            next_works(&node, POD, target);
+            assert_next_pod_works(&node, POD, target);
         }
         node.unstage_all(&[&targets[0], &targets[1]]);
     }
@@ -43,7 +43,7 @@ on_each_delegate! {
         // containerd has not removed the bundles yet.
         assert_collected(&volume, &["record", "sandbox", "user"]);
         containerd.restart();
-        let second = CriPod::of(&containerd, containerd.pod(POD).attempt(1));
+        let second = CriPod::with_config(&containerd, containerd.pod(POD).attempt(1));
         let two = second.start(&second.with("two", &volume.target).attempt(1));
         assert_eq!(containerd.cri().sh(&two, "echo on > /data/file; cat /data/file"), "on");
         second.end();

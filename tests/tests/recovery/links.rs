@@ -73,7 +73,7 @@ fn assert_users_keep_the_volume(delegate: Delegate, is_repointed: bool) {
         target,
     } = &scene;
     let untouched = fs::read(other.file()).expect("read");
-    let pod = Pod::of(node, POD, target.clone());
+    let pod = Pod::with_staged_volume(node, POD, target.clone());
     let first = pod.app();
     let _ = first.sh("echo mine > /data/file");
     scene.change_link(is_repointed.then_some(other.path()));
@@ -114,7 +114,7 @@ fn assert_users_keep_the_volume(delegate: Delegate, is_repointed: bool) {
     wait_until("the sandbox to end", WAIT_TIMEOUT, || {
         !pod.sandbox.is_alive()
     });
-    let next = Pod::of(node, POD, target.clone());
+    let next = Pod::with_staged_volume(node, POD, target.clone());
     assert_eq!(next.app().sh("cat /data/file"), "mine");
     assert_eq!(first.sh("cat /data/file"), "mine");
     next.end([first, restarted]);
@@ -152,7 +152,7 @@ on_each_delegate! {
         let metadata = info["metadata"].as_object_mut().expect("metadata");
         let _ = metadata.remove("diskSeq");
         fs::write(&entry, info.to_string()).expect("write");
-        let pod = Pod::of(node, POD, target.clone());
+        let pod = Pod::with_staged_volume(node, POD, target.clone());
         let first = pod.app();
         scene.change_link(Some(other.path()));
         // The sandbox still has the volume mounted.
@@ -168,7 +168,7 @@ on_each_delegate! {
     fn unstage_does_not_use_the_link(delegate: Delegate) {
         for is_repointed in [false, true] {
             let scene = Scene::new(delegate);
-            let pod = Pod::of(&scene.node, POD, scene.target.clone());
+            let pod = Pod::with_staged_volume(&scene.node, POD, scene.target.clone());
             let app = pod.app();
             scene.change_link(is_repointed.then_some(scene.other.path()));
             let refused = scene.node.unstage(&scene.target).failure();

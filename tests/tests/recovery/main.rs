@@ -39,7 +39,7 @@ fn assert_collected(node: &Node, expected: &[&str]) {
 
 /// Asserts that `gc` leaves exactly one finding, of this kind, and returns the reason.
 #[track_caller]
-fn why_left(node: &Node, kind: &str) -> String {
+fn reason_of_finding(node: &Node, kind: &str) -> String {
     let report = collect(node);
     let [left] = &report.left[..] else {
         panic!("{report:?}");
@@ -50,7 +50,7 @@ fn why_left(node: &Node, kind: &str) -> String {
 
 /// Asserts that a new pod has the volume, and ends it.
 #[track_caller]
-fn next_works(node: &Node, pod: &str, target: &Path) {
+fn assert_next_pod_works(node: &Node, pod: &str, target: &Path) {
     let sandbox = node.sandbox(pod);
     let app = node.app(&sandbox, target, "/data");
     assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");

@@ -12,7 +12,7 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Delegate, HungFilesystem, Node, POD, Run, StagedVolume};
 use serde_json::{Value, json};
 
-use crate::{assert_collected, kinds, why_left};
+use crate::{assert_collected, kinds, reason_of_finding};
 
 #[test]
 fn a_locked_volume_and_an_unreadable_process_are_kept() {
@@ -23,7 +23,7 @@ fn a_locked_volume_and_an_unreadable_process_are_kept() {
         .open(volume.lock_file(&volume.target))
         .unwrap();
     let lock = Flock::lock(lock, FlockArg::LockExclusive).expect("the volume's lock");
-    let why = why_left(&volume, "volume");
+    let why = reason_of_finding(&volume, "volume");
     assert!(why.contains("lock is held by process"), "{why}");
     drop(lock);
     let record = volume.entry().join("runcrust.json");
@@ -31,7 +31,7 @@ fn a_locked_volume_and_an_unreadable_process_are_kept() {
     let mut elsewhere: Value = serde_json::from_str(&text).unwrap();
     elsewhere["users"][0]["process"]["pidNamespace"] = 1.into();
     fs::write(&record, elsewhere.to_string()).unwrap();
-    let why = why_left(&volume, "user");
+    let why = reason_of_finding(&volume, "user");
     assert!(why.contains("is in another pid namespace"), "{why}");
     fs::write(&record, text).unwrap();
     assert_collected(&volume, &["record", "user"]);
@@ -90,7 +90,7 @@ fn a_runtime_cli_of_another_runtime_is_kept() {
     let volume = StagedVolume::new(Delegate::Runc);
     let cli = volume.entry().join("runtime-cli");
     fs::write(&cli, "/usr/bin/kata-ctl\n").unwrap();
-    let why = why_left(&volume, "runtime-cli");
+    let why = reason_of_finding(&volume, "runtime-cli");
     assert!(why.contains("another runtime's"), "{why}");
     fs::write(&cli, format!("{}\n", volume.handler().path().display())).unwrap();
     assert_collected(&volume, &["runtime-cli"]);
@@ -154,7 +154,7 @@ fn a_state_directory_writable_by_others_is_reported() {
     let bundles = node.handler().state_dir().join("bundles");
     fs::create_dir_all(&bundles).unwrap();
     fs::set_permissions(&bundles, Permissions::from_mode(0o777)).unwrap();
-    let why = why_left(&node, "directory");
+    let why = reason_of_finding(&node, "directory");
     assert!(why.contains("can be written by others"), "{why}");
 }
 
@@ -183,7 +183,7 @@ fn bundles_on_a_hanging_file_system_are_kept() {
     node.stage(POD, "pv-1", &device, &[]);
     let sandbox = node.sandbox(POD);
     kill_and_remove_bundles(&[&sandbox]);
-    let hung = HungFilesystem::over(&node.dir().join("bundles"));
+    let hung = HungFilesystem::mount(&node.dir().join("bundles"));
     let report = gc(&node, &["--dry-run"]);
     assert_eq!(kinds(&report.left), ["bundle"], "{report:?}");
     let why = report.left[0]["why"].as_str().unwrap();

@@ -22,7 +22,7 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Reads the valid entry.
-    pub(crate) fn of(node: &Node, target: &Path, blank: &LoopDevice) -> Self {
+    pub(crate) fn read(node: &Node, target: &Path, blank: &LoopDevice) -> Self {
         let path = node.entry(target);
         let files = fs::read_dir(&path).expect("an entry").map(|file| {
             let file = file.expect("a file of the entry");

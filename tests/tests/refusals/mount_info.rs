@@ -80,7 +80,7 @@ on_each_delegate! {
     fn no_app_is_created_from_an_invalid_entry(delegate: Delegate) {
         let staged = Staged::new(Node::with(delegate, "sandbox = \"always\""));
         // The volume is staged after the sandbox's start, so it is not mounted.
-        let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
+        let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let _ = staged.node.unstage(&staged.target).success();
         let sandbox = staged.node.sandbox("pod-a");
         let mut failures = Vec::new();
@@ -99,7 +99,7 @@ on_each_delegate! {
     fn no_app_is_created_if_a_mounted_volumes_entry_is_invalid(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
-        let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
+        let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
         for case in CASES.iter().filter(|case| case.detected == DetectedWhen::Read) {
             (case.damage)(&entry);
@@ -114,7 +114,7 @@ on_each_delegate! {
 
     fn no_sandbox_is_created_from_an_invalid_entry(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
-        let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
+        let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
         for case in CASES.iter().filter(|case| case.detected != DetectedWhen::Mounted) {
             (case.damage)(&entry);
@@ -132,7 +132,7 @@ on_each_delegate! {
     /// A delegate may not pass on a hook's standard error, so the app's create reports the failure.
     fn a_sandbox_mount_failure_is_reported_by_the_app(delegate: Delegate) {
         let staged = Staged::new(Node::new(delegate));
-        let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
+        let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
         for case in CASES.iter().filter(|case| case.detected == DetectedWhen::Mounted) {
             (case.damage)(&entry);
@@ -164,7 +164,7 @@ on_each_delegate! {
         let staged = Staged::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let running = staged.node.app(&sandbox, &staged.target, "/data");
-        let entry = Entry::of(&staged.node, &staged.target, &staged.blank);
+        let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let other = staged.node.ext4();
         for (field, value, names) in [
             ("fstype", json!("ext3"), &["ext4", "ext3"][..]),

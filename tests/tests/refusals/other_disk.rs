@@ -163,7 +163,7 @@ on_each_delegate! {
         assert_eq!(second.sh("cat /data/file"), "on");
         pod.end([first, second]);
         let _ = node.stage(POD, "pv-1", &device, &[]);
-        let pod = Pod::of(&node, POD, pod.target.clone());
+        let pod = Pod::with_staged_volume(&node, POD, pod.target.clone());
         let app = pod.app();
         assert_eq!(app.sh("cat /data/file"), "on", "after a new stage");
         pod.end([app]);

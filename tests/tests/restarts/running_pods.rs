@@ -22,7 +22,7 @@ struct RunningState {
 
 impl RunningState {
     #[track_caller]
-    fn of(scene: &Scene, pod: &Pod) -> Self {
+    fn read(scene: &Scene, pod: &Pod) -> Self {
         Self {
             sandboxes: scene.sandboxes(pod),
             container: scene.container(pod),
@@ -93,7 +93,7 @@ on_each_delegate! {
         let pod = pod_with_both(&one, &two);
         scene.run(&pod);
         scene.sh(&pod, WRITE);
-        let (state_before, requests_before) = (RunningState::of(&scene, &pod), published(&scene));
+        let (state_before, requests_before) = (RunningState::read(&scene, &pod), published(&scene));
         let read = scene.sh(&pod, READ);
         assert_eq!(read, "data\ndata-part\nplain\nplain-part");
         for _ in 0..2 {
@@ -107,7 +107,7 @@ on_each_delegate! {
             assert_eq!(steps, [publish, publish, stage, stage], "each call is repeated once");
             assert_eq!(published(&scene), requests_before, "the requests are the same");
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-            assert_eq!(RunningState::of(&scene, &pod), state_before);
+            assert_eq!(RunningState::read(&scene, &pod), state_before);
             assert_eq!(scene.sh(&pod, READ), read);
             scene.assert_mounted(&pod, &one, Mounting::Deferred);
         }
@@ -122,7 +122,7 @@ on_each_delegate! {
             let storage = scene.claim(name);
             let pod = pod_with(name, &storage, mounting);
             scene.run(&pod);
-            let state_before = RunningState::of(&scene, &pod);
+            let state_before = RunningState::read(&scene, &pod);
             scene.csi.kill();
             scene.crustlet.kill();
             scene.cri().stop(&state_before.container).expect("StopContainer");
@@ -148,7 +148,7 @@ on_each_delegate! {
             let storage = scene.claim(name);
             let pod = pod_with(name, &storage, mounting);
             scene.run(&pod);
-            let state_before = RunningState::of(&scene, &pod);
+            let state_before = RunningState::read(&scene, &pod);
             scene.clear_requests();
             scene.crustlet.remove(&storage.pv);
             scene.wait_for_relist();
@@ -156,7 +156,7 @@ on_each_delegate! {
             scene.wait_for_relist();
             assert_eq!(scene.relay.steps(), Vec::<&str>::new());
             assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-            assert_eq!(RunningState::of(&scene, &pod), state_before);
+            assert_eq!(RunningState::read(&scene, &pod), state_before);
             scene.end(&pod);
             scene.assert_nothing_left(&[&storage]);
             scene.assert_unpublished(mounting);
@@ -188,7 +188,7 @@ on_each_delegate! {
         let (one, two) = (scene.claim("one"), scene.claim("two"));
         let pod = pod_with_both(&one, &two);
         scene.run(&pod);
-        let state_before = RunningState::of(&scene, &pod);
+        let state_before = RunningState::read(&scene, &pod);
         scene.crustlet.kill();
         scene.containerd.kill_daemon();
         scene.clear_requests();
@@ -200,7 +200,7 @@ on_each_delegate! {
         scene.wait_for_relist();
         scene.assert_nothing_removed();
         assert_eq!(scene.runtime.steps(), Vec::<String>::new());
-        assert_eq!(RunningState::of(&scene, &pod), state_before);
+        assert_eq!(RunningState::read(&scene, &pod), state_before);
         scene.end(&pod);
         scene.assert_nothing_left(&[&one, &two]);
     }
@@ -232,7 +232,7 @@ on_each_delegate! {
             let [stays, goes] = ["stays", "goes"].map(|name| pod_with(&format!("{name}-{mounting}"), &storage, mounting));
             scene.run(&stays);
             scene.run(&goes);
-            let state_before = RunningState::of(&scene, &stays);
+            let state_before = RunningState::read(&scene, &stays);
             scene.crustlet.kill();
             scene.crustlet.remove(goes.name());
             scene.clear_requests();
@@ -243,7 +243,7 @@ on_each_delegate! {
             let target = scene.target(&goes, &storage.pv);
             assert!(unpublished.iter().all(|it| Path::new(&it.target_path) == target), "{unpublished:?}");
             assert_eq!(scene.relay.requests::<NodeUnstageVolumeRequest>(), []);
-            assert_eq!(RunningState::of(&scene, &stays), state_before);
+            assert_eq!(RunningState::read(&scene, &stays), state_before);
             scene.end(&stays);
             scene.assert_nothing_left(&[&storage]);
             scene.assert_unpublished(mounting);

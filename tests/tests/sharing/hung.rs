@@ -16,7 +16,7 @@ on_each_delegate! {
         let (device, other) = (LoopDevice::on(&file), node.ext4());
         let a = Pod::new(&node, "pod-a", &device, &[]);
         let app = a.app();
-        let hung = HungFilesystem::over(&directory);
+        let hung = HungFilesystem::mount(&directory);
         let b = Pod::new(&node, "pod-b", &other, &[]);
         let bundle = node.app_bundle(&b.sandbox).bind(&b.target, "/data", &[]).write();
         let _ = node.handler().crust(&["explain", utf8(bundle.path())]).success();
@@ -32,7 +32,7 @@ on_each_delegate! {
     fn another_loop_device_on_a_hung_file_delays_nothing(delegate: Delegate) {
         let node = Node::with(delegate, "sandbox = \"always\"");
         let directory = node.dir().subdir("files");
-        let mut hung = HungFilesystem::answering_over(&directory);
+        let mut hung = HungFilesystem::mount_answering(&directory);
         let silent = [LoopDevice::on(&hung.file()), LoopDevice::on(&hung.file())];
         let (device, later_device) = (node.ext4(), node.ext4());
         hung.stop_answering();
@@ -58,7 +58,7 @@ on_each_delegate! {
     /// The upper loop device answers, and the one below it hangs.
     fn a_loop_device_above_a_hung_one_delays_nothing(delegate: Delegate) {
         let node = Node::new(delegate);
-        let mut hung = HungFilesystem::answering_over(&node.dir().subdir("files"));
+        let mut hung = HungFilesystem::mount_answering(&node.dir().subdir("files"));
         let lower = LoopDevice::on(&hung.file());
         let upper = LoopDevice::on(lower.path());
         let device = node.ext4();

@@ -104,7 +104,7 @@ on_each_delegate! {
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut create = std::process::Command::new("btrfs");
         let _ = Run::of(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
-        let pod = Pod::of(StagedVolume { target, device, node });
+        let pod = Pod::with_volume(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "sv/db");
         assert_second_subpath_shows_the_volume(&pod, "db", 1);
     }
@@ -116,7 +116,7 @@ on_each_delegate! {
         mounts::bind(&node.dir().subdir("staging/pv-1"), &target);
         let device = node.ext4();
         let _ = node.try_stage(&target, device.path(), &[]).success();
-        let pod = Pod::of(StagedVolume { target, device, node });
+        let pod = Pod::with_volume(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "db");
     }
 
@@ -133,7 +133,7 @@ on_each_delegate! {
     }
 
     fn a_subpath_that_the_volume_lacks_is_created_in_it(delegate: Delegate) {
-        let pod = Pod::of(StagedVolume::with(delegate, &["--fs-group", "4321"]));
+        let pod = Pod::with_volume(StagedVolume::with(delegate, &["--fs-group", "4321"]));
         let app = pod.app(&pod.bind("new/and/deep", 0));
         assert_eq!(app.sh("stat -c '%a %g' /data"), "2775 4321", "mode and group of the volume's root");
         let _ = app.sh("echo new > /data/mark");

@@ -21,10 +21,10 @@ impl Pod {
     fn on(delegate: Delegate, prepare: impl FnOnce(&Node)) -> Self {
         let node = Node::new(delegate);
         prepare(&node);
-        Self::of(StagedVolume::on(node, &[]))
+        Self::with_volume(StagedVolume::on(node, &[]))
     }
 
-    fn of(volume: StagedVolume) -> Self {
+    fn with_volume(volume: StagedVolume) -> Self {
         Self {
             sandbox: volume.sandbox(),
             volume,

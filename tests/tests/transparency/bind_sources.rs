@@ -21,7 +21,7 @@ fn calls(node: &Node, sources: &[PathBuf]) -> TracedCalls {
     }
     let container = node.container(&bundle.write());
     let trace = Trace::in_directory(node.dir().path());
-    let create = trace.of(&container.create_command());
+    let create = trace.wrap(&container.create_command());
     let _ = container.create_with(create).success();
     trace.part().0
 }

@@ -46,7 +46,7 @@ fn create(node: &Node, bundle: Bundle) -> TracedCalls {
     let container = node.container(&bundle.write());
     let trace = Trace::in_directory(node.dir().path());
     let _ = container
-        .create_with(trace.of(&container.create_command()))
+        .create_with(trace.wrap(&container.create_command()))
         .success();
     trace.part().0
 }
@@ -74,7 +74,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let container = node.container(&Bundle::plain(node.dir()).write());
         let trace = Trace::in_directory(node.dir().path());
-        let _ = Run::of(&mut trace.of(&container.command(&["state", container.id()])));
+        let _ = Run::of(&mut trace.wrap(&container.command(&["state", container.id()])));
         let (part, _) = trace.part();
         assert!(part.count() <= START, "{part:#?}");
     }

@@ -68,7 +68,7 @@ fn cost(what: Mounts, count: usize) -> [usize; 2] {
     let _first = volume.run(&bundle(&volume, &sandbox, &volume.target, what, count));
     let second = volume.container(&bundle(&volume, &sandbox, &volume.target, what, count));
     let trace = Trace::in_directory(volume.dir().path());
-    let create = trace.of(&second.create_command());
+    let create = trace.wrap(&second.create_command());
     let _ = second.create_with(create).success();
     let part: TracedCalls = trace.part().0;
     // The loop devices of other tests are probed, too.

@@ -29,7 +29,7 @@ fn pass_through(node: &Node, bundle: &Bundle) -> (Container, TracedCalls) {
     let container = node.container(bundle);
     let trace = Trace::in_directory(node.dir().path());
     let _ = container
-        .create_with(trace.of(&container.create_command()))
+        .create_with(trace.wrap(&container.create_command()))
         .success();
     let (part, execs) = trace.part();
     part.assert_changes_nothing();
@@ -64,7 +64,7 @@ on_each_delegate! {
         let bare = Bundle::plain(node.dir()).bind(&data, "/data", &[]).write();
         let bare = Container::new(&Runtime::bare(delegate), &bare);
         let trace = Trace::in_directory(node.dir().path());
-        let _ = bare.create_with(trace.of(&bare.create_command())).success();
+        let _ = bare.create_with(trace.wrap(&bare.create_command())).success();
         assert_eq!(trace.execs(), 1, "other execs than the bare delegate's");
     }
 
@@ -171,7 +171,7 @@ on_each_delegate! {
             vec!["delete", "--force", id],
             vec!["no-such-command"],
         ] {
-            let _ = Run::of(&mut trace.of(&app.command(&arguments)));
+            let _ = Run::of(&mut trace.wrap(&app.command(&arguments)));
             let (part, execs) = trace.part();
             part.assert_changes_nothing();
             // Further execs are the delegate's.

@@ -70,7 +70,7 @@ impl Scene {
         }
         let container = self.node.container(&bundle.write());
         let trace = Trace::in_directory(self.node.dir().path());
-        let create = trace.of(&container.create_command());
+        let create = trace.wrap(&container.create_command());
         let _ = container.create_with(create).success();
         (container, trace.part().0)
     }

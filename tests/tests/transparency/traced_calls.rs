@@ -38,7 +38,7 @@ impl Trace {
     }
 
     /// Wraps a command in strace, which does not follow its children, because they outlive it.
-    pub(crate) fn of(&self, command: &Command) -> Command {
+    pub(crate) fn wrap(&self, command: &Command) -> Command {
         let mut traced = Command::new("/usr/bin/strace");
         traced
             .args(["-q", "-y", "-s", "4096", "-o"])

@@ -27,7 +27,7 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
 fn stage_new(delegate: Delegate, fstype: &'static str) -> StagedVolume {
     let node = Node::new(delegate);
     let device = device(&node, fstype);
-    StagedVolume::of(node, device, &[])
+    StagedVolume::on_device(node, device, &[])
 }
 
 /// Returns the size of the device's backing file in bytes.

@@ -219,7 +219,7 @@ fn a_volume_behind_a_link_is_staged_under_both_paths() {
     let (node, device) = Node::with_ext4(Delegate::Runc);
     let real = node.dir().subdir("real");
     symlink(&real, node.handler().kubelet_dir()).unwrap();
-    let volume = StagedVolume::of(node, device, &[]);
+    let volume = StagedVolume::on_device(node, device, &[]);
     let resolved = volume.target.canonicalize().unwrap();
     assert!(resolved.starts_with(&real));
     assert_eq!(info(&volume, &volume.target), info(&volume, &resolved));

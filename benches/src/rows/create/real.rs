@@ -46,18 +46,18 @@ pub(super) fn measured(effort: &Effort, delegate: Delegate) -> Vec<Measure> {
     let rounds = effort.rounds(ROUNDS);
 
     let to_create = through(&|program| fixtures::create(program, &container.bundle));
-    let put_away = || container.put_away();
-    let create = starter.rounds_with(rounds, SINGLE, to_create.each_ref(), put_away);
-    let anew = || starter.once(&to_create[0]);
+    let delete = || container.delete();
+    let create = starter.rounds_with(rounds, SINGLE, to_create.each_ref(), delete);
+    let anew = || starter.run_once(&to_create[0]);
     anew();
     let to_ask = through(&|program| container.line(program, "state"));
     let state = starter.rounds(rounds, STATES, to_ask.each_ref());
     let to_start = through(&|program| container.line(program, "start"));
     let start = starter.rounds_with(rounds, SINGLE, to_start.each_ref(), || {
-        container.put_away();
+        container.delete();
         anew();
     });
-    container.put_away();
+    container.delete();
     let _ = node.unstage(&target).success();
 
     let all = [
@@ -103,7 +103,7 @@ impl Container {
         )
     }
 
-    fn put_away(&self) {
+    fn delete(&self) {
         let pid = fs::read_to_string(self.bundle.path().join("init.pid")).expect("a pid file");
         process::kill_and_wait(pid.trim().parse().expect("a pid"));
         let mut delete = Command::new(&self.delegate);

@@ -10,7 +10,7 @@ use runcrust_tests::tree::create_entries;
 const FILES: usize = 100;
 
 /// Creates this many files, a hundred in each directory.
-pub(super) fn ordinary(root: &Path, files: usize) {
+pub(super) fn create_ordinary(root: &Path, files: usize) {
     create_entries(root, files / FILES, FILES, FILES);
 }
 
@@ -19,18 +19,18 @@ type Shape = (&'static str, fn(&Path));
 
 /// Trees with which a walk may have problems.
 pub(super) const SHAPES: [Shape; 4] = [
-    ("one directory of 500k files", flat),
-    ("1,000 levels", deep),
-    ("100k hard links", hard_links),
-    ("100k symbolic links", symbolic_links),
+    ("one directory of 500k files", create_one_directory),
+    ("1,000 levels", create_levels),
+    ("100k hard links", create_hard_links),
+    ("100k symbolic links", create_symbolic_links),
 ];
 
-fn flat(root: &Path) {
+fn create_one_directory(root: &Path) {
     create_entries(root, 1, 500_000, 500_000);
 }
 
 /// Creates a chain of directories, each with a few files and further directories.
-fn deep(root: &Path) {
+fn create_levels(root: &Path) {
     let mut directory = root.to_owned();
     for _ in 0..1000 {
         directory.push("d");
@@ -44,11 +44,11 @@ fn deep(root: &Path) {
     }
 }
 
-fn hard_links(root: &Path) {
+fn create_hard_links(root: &Path) {
     create_entries(root, 100, 1000, 10);
 }
 
-fn symbolic_links(root: &Path) {
+fn create_symbolic_links(root: &Path) {
     for directory in 0..100 {
         let directory = root.join(directory.to_string());
         fs::create_dir(&directory).expect("mkdir");
@@ -60,13 +60,13 @@ fn symbolic_links(root: &Path) {
 
 /// Trees for which a walk may need much memory.
 pub(super) const LARGE: [Shape; 2] = [
-    ("five million names", five_million),
-    ("100k directories in one, of long names", long_names),
+    ("five million names", create_five_million_names),
+    ("100k directories in one, of long names", create_long_names),
 ];
 
 /// Creates mostly hard links to few files, because a walk does not know which names belong to one inode. Half of them
 /// are in one directory, the others in small directories.
-fn five_million(root: &Path) {
+fn create_five_million_names(root: &Path) {
     create_entries(root, 1, 2_500_000, 100);
     let small = root.join("small");
     fs::create_dir(&small).expect("mkdir");
@@ -74,7 +74,7 @@ fn five_million(root: &Path) {
 }
 
 /// Creates directories that a walk has to remember until it visits them.
-fn long_names(root: &Path) {
+fn create_long_names(root: &Path) {
     for number in 0..100_000 {
         fs::create_dir(root.join(format!("{number:0>255}"))).expect("mkdir");
     }

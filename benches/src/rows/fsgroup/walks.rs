@@ -27,7 +27,7 @@ pub(super) struct WalkResult {
 
 impl Walks {
     /// Prepares a volume whose entries don't have the group of a walk yet.
-    pub(super) fn of(volume: Volume) -> Self {
+    pub(super) fn new(volume: Volume) -> Self {
         let mut walks = Self {
             volume,
             group: 2000,

@@ -29,7 +29,7 @@ fn ext_image(features: [u32; 3]) -> std::fs::File {
     ])
 }
 
-fn found(image: std::fs::File) -> Signature {
+fn probe_signature(image: std::fs::File) -> Signature {
     let found = probe(image).expect("the image is read");
     found.expect("a file system is there")
 }
@@ -53,7 +53,7 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         is_read_only: false,
         restriction: None,
     };
-    assert_eq!(found(xfs), expected("xfs", 320 << 20, 1, 512));
+    assert_eq!(probe_signature(xfs), expected("xfs", 320 << 20, 1, 512));
     let btrfs = image(&[
         (0x1_0040, b"_BHRfS_M"),
         (0x1_0020, &UUID.0),
@@ -62,13 +62,13 @@ fn xfs_and_btrfs_are_found_with_uuid_size_and_devices() {
         (0x1_00d1, &(128_u64 << 20).to_le_bytes()),
     ]);
     assert_eq!(
-        found(btrfs.try_clone().unwrap()),
+        probe_signature(btrfs.try_clone().unwrap()),
         expected("btrfs", 128 << 20, 2, 4096)
     );
     btrfs
         .write_all_at(&(1_u64 << 32).to_le_bytes(), 0x1_0038)
         .unwrap();
-    let seed = found(btrfs).restriction.expect("a seed");
+    let seed = probe_signature(btrfs).restriction.expect("a seed");
     assert_eq!(seed.errno, Errno::ACCESS);
 }
 
@@ -88,7 +88,7 @@ fn ext2_ext3_and_ext4_are_distinguished_by_their_features() {
         ([0x43c, 0x46, 0x3], "ext4", BLOCKS),
         ([0x3c, 0x42, 0x1003], "ext4", BLOCKS),
     ] {
-        let found = found(ext_image(features));
+        let found = probe_signature(ext_image(features));
         let has_fast_commits = features == [0x43c, 0x46, 0x3];
         let expected = Signature {
             fstype,
@@ -134,7 +134,7 @@ fn an_ext_with_an_invalid_block_size_is_found() {
         image
             .write_all_at(&bits.to_le_bytes(), 0x418)
             .expect("the image is written");
-        let found = found(image);
+        let found = probe_signature(image);
         let block = if bits < 54 { 1024 << bits } else { 0 };
         assert_eq!((found.fstype, found.block), ("ext4", block), "{bits}");
         assert_eq!(found.size, 32_u64.saturating_mul(block));

@@ -32,7 +32,7 @@ fn servers() -> Servers {
 }
 
 /// Returns servers with one socket, `s` in the returned directory.
-async fn served() -> (Servers, tempfile::TempDir) {
+async fn listening_servers() -> (Servers, tempfile::TempDir) {
     let directory = tempfile::tempdir().unwrap();
     let mut servers = servers();
     let listener = UnixListener::bind(directory.path().join("s")).unwrap();
@@ -84,7 +84,7 @@ async fn each_service_is_serving_until_the_shutdown() {
 /// The servers wait for a client that doesn't close its connection.
 #[tokio::test(start_paused = true)]
 async fn sockets_are_listening_until_the_shutdown_is_complete() {
-    let (servers, directory) = served().await;
+    let (servers, directory) = listening_servers().await;
     let socket = directory.path().join("s");
     // The client stops reading after the first byte.
     let mut client = connect(&socket).await;
@@ -157,7 +157,7 @@ async fn run_idle_client(socket: &Path, acknowledges: bool) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_answers_no_ping_is_disconnected() {
     let (log, _guard) = captured();
-    let (_servers, directory) = served().await;
+    let (_servers, directory) = listening_servers().await;
     let limit = PING_INTERVAL + PING_TIMEOUT + Duration::from_secs(1);
     let socket = directory.path().join("s");
     let pings = timeout(limit, run_idle_client(&socket, false)).await;
@@ -170,7 +170,7 @@ async fn a_client_that_answers_no_ping_is_disconnected() {
 
 #[tokio::test(start_paused = true)]
 async fn a_client_without_calls_keeps_its_connection() {
-    let (_servers, directory) = served().await;
+    let (_servers, directory) = listening_servers().await;
     let socket = directory.path().join("s");
     let ended = timeout(100 * PING_INTERVAL, run_idle_client(&socket, true)).await;
     assert!(ended.is_err(), "the connection was closed: {ended:?}");
@@ -180,7 +180,7 @@ async fn a_client_without_calls_keeps_its_connection() {
 #[tokio::test(start_paused = true)]
 async fn connections_that_end_for_other_reasons_are_not_warned_about() {
     let (log, _guard) = captured();
-    let (_servers, directory) = served().await;
+    let (_servers, directory) = listening_servers().await;
     let socket = directory.path().join("s");
     let silent = connect(&socket).await;
     // The PING would count as unacknowledged if the daemon closed the connection now.

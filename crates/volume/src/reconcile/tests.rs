@@ -27,7 +27,7 @@ fn parent() -> i32 {
     std::os::unix::process::parent_id().cast_signed()
 }
 
-fn dead() -> Process {
+fn ended_process() -> Process {
     Process {
         boot_id: "another".into(),
         ..Process::current().unwrap()
@@ -215,9 +215,9 @@ fn after_a_boot_volumes_stay_staged_and_users_are_removed() {
     let node = TestNode::new();
     let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
     for volume in [&target, &other] {
-        node.add_user(volume, dead());
+        node.add_user(volume, ended_process());
     }
-    node.write_sandbox("s", "a", dead());
+    node.write_sandbox("s", "a", ended_process());
     node.reboot();
     let removed = vec![
         "sandbox", "user", "record", "user", "record", "owner", "owner",
@@ -249,7 +249,7 @@ fn a_volume_without_its_target_is_removed_with_its_owners() {
     let node = TestNode::new();
     let target = node.stage("a");
     let other = node.stage("b");
-    node.add_user(&target, dead());
+    node.add_user(&target, ended_process());
     fs::remove_dir_all(node.root.join("kubelet/pods/a")).unwrap();
     node.write_sandbox("s", "a", Process::current().unwrap());
     assert_eq!(
@@ -259,7 +259,7 @@ fn a_volume_without_its_target_is_removed_with_its_owners() {
     );
     let unreadable = node.config.state_dir.join("sandboxes/t.json");
     fs::write(&unreadable, "{").unwrap();
-    node.write_sandbox("s", "a", dead());
+    node.write_sandbox("s", "a", ended_process());
     assert_eq!(
         node.reconcile(),
         (vec!["sandbox"], vec!["sandbox", "volume"]),
@@ -288,7 +288,7 @@ fn a_volume_without_its_target_is_removed_with_its_owners() {
 fn locked_volumes_and_unreadable_records_are_left() {
     let node = TestNode::new();
     let (held, damaged, nameless) = (node.stage("a"), node.stage("b"), node.stage("c"));
-    node.add_user(&held, dead());
+    node.add_user(&held, ended_process());
     fs::write(node.entry(&damaged).join("runcrust.json"), "{").unwrap();
     let info = r#"{"device":"/dev/x","volume-type":"block","fstype":"ext4"}"#;
     fs::write(node.entry(&nameless).join("mountInfo.json"), info).unwrap();
@@ -442,7 +442,7 @@ fn unreadable_entries_and_directories_are_reported() {
 #[test]
 fn a_record_that_was_written_again_meanwhile_stays() {
     let node = TestNode::new();
-    node.write_sandbox("s", "a", dead());
+    node.write_sandbox("s", "a", ended_process());
     let before = node.with_context(|context| context.state.sandbox_records());
     node.write_sandbox("s", "b", Process::current().unwrap());
     let config = node.root.join("config.json");
@@ -480,7 +480,7 @@ fn a_record_that_was_written_again_meanwhile_stays() {
 fn an_owner_whose_volume_was_staged_meanwhile_stays() {
     let node = TestNode::new();
     let target = node.stage("a");
-    node.add_user(&target, dead());
+    node.add_user(&target, ended_process());
     let (pods, gone) = (Pods::default(), node.config.crust_root.join("gone"));
     node.with_context(|context| {
         let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
@@ -511,7 +511,7 @@ fn an_owner_listed_in_place_of_an_earlier_boots_stays() {
     let node = TestNode::new();
     let [target, other] = ["a", "b"].map(|pod| node.stage(pod));
     for volume in [&target, &other] {
-        node.add_user(volume, dead());
+        node.add_user(volume, ended_process());
     }
     node.reboot();
     let device = "259:9999".parse().unwrap();
@@ -598,7 +598,7 @@ fn the_lock_of_a_device_that_is_gone_is_removed() {
 fn items_after_the_deadline_are_left() {
     let node = TestNode::new();
     let target = node.stage("a");
-    node.add_user(&target, dead());
+    node.add_user(&target, ended_process());
     let report = node.with_context(|context| {
         let name = LockName::Device("259:9999".parse().unwrap());
         drop(context.state.lock(name, context.deadline).unwrap());

@@ -23,7 +23,7 @@ struct Volume {
 }
 
 impl Volume {
-    fn empty(mebibytes: u64) -> Self {
+    fn with_size(mebibytes: u64) -> Self {
         Self::with(mebibytes, |_| ())
     }
 
@@ -44,8 +44,8 @@ impl Volume {
     }
 
     /// Creates a volume with a file system.
-    fn made(fstype: Fstype) -> Self {
-        let mut volume = Self::empty(fstype.min_device_bytes() >> 20);
+    fn formatted(fstype: Fstype) -> Self {
+        let mut volume = Self::with_size(fstype.min_device_bytes() >> 20);
         volume.make(fstype);
         volume
     }
@@ -77,7 +77,7 @@ impl Volume {
     fn make(&mut self, fstype: Fstype) {
         let replacement = self.create_replacement();
         self.mkfs(fstype).run(&replacement).unwrap();
-        loops::detach(&self.image, soon()).unwrap();
+        loops::detach(&self.image, deadline()).unwrap();
         fs::rename(replacement, &self.image).unwrap();
         let attached = loops::attach(&self.image, false).unwrap();
         self.device = Device::open(&attached.device).unwrap();
@@ -102,7 +102,7 @@ impl Volume {
 
     fn unmount(&self, mount: OwnedFd) {
         drop(mount);
-        let free = soon().poll(|| {
+        let free = deadline().poll(|| {
             let is_free = !self.device.is_held_exclusively()?;
             Ok::<_, DeviceError>(is_free.then_some(()))
         });
@@ -144,7 +144,7 @@ impl Drop for Volume {
     }
 }
 
-fn soon() -> Deadline {
+fn deadline() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
@@ -159,7 +159,7 @@ fn run(program: &str, arguments: &[&str], on: &Path) {
 
 fn an_empty_volume_is_made_and_then_only_checked(fstype: Fstype) {
     const CONTENTS: &[u8] = b"contents";
-    let volume = Volume::made(fstype);
+    let volume = Volume::formatted(fstype);
     let create = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
     let mount = volume.mount(fstype);
     let file = openat(&mount, "file", create, Mode::from(0o600)).unwrap();
@@ -233,7 +233,7 @@ fn unknown_data_is_refused_at_any_position() {
 
 #[test]
 fn data_in_the_devices_cache_is_found() {
-    let volume = Volume::empty(8);
+    let volume = Volume::with_size(8);
     let device = File::options()
         .write(true)
         .open(volume.device.path())
@@ -248,7 +248,7 @@ fn data_in_the_devices_cache_is_found() {
 
 #[test]
 fn a_volume_with_a_damaged_superblock_is_not_empty() {
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     // Without the magic number blkid finds nothing.
     volume.write(0x438, &[0; 2]);
     let error = volume.refused(volume.request(fstype_named("ext4")));
@@ -257,7 +257,7 @@ fn a_volume_with_a_damaged_superblock_is_not_empty() {
 
 #[test]
 fn another_file_system_is_refused_with_both_names() {
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     let error = volume.refused(volume.request(fstype_named("xfs")));
     let message = error.to_string();
     assert!(
@@ -269,9 +269,9 @@ fn another_file_system_is_refused_with_both_names() {
 
 #[test]
 fn ext3_can_be_mounted_as_ext4_but_not_vice_versa() {
-    let volume = Volume::made(fstype_named("ext3"));
+    let volume = Volume::formatted(fstype_named("ext3"));
     volume.check(fstype_named("ext4")).unwrap();
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     let error = volume.refused(volume.request(fstype_named("ext3")));
     assert!(
         matches!(error, FormatError::OtherContents { .. }),
@@ -308,9 +308,9 @@ fn swap_partitions_and_luks_are_refused() {
 fn an_image_that_was_truncated_while_attached_is_refused() {
     for made in [false, true] {
         let volume = if made {
-            Volume::made(fstype_named("ext4"))
+            Volume::formatted(fstype_named("ext4"))
         } else {
-            Volume::empty(2)
+            Volume::with_size(2)
         };
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
@@ -323,7 +323,7 @@ fn an_image_that_was_truncated_while_attached_is_refused() {
 
 /// Changes a volume between its inspection and mkfs. Asserts that mkfs fails and doesn't write to the volume.
 fn changed_meanwhile(change: impl FnOnce(&File)) -> FormatError {
-    let volume = Volume::empty(8);
+    let volume = Volume::with_size(8);
     let (make, replacement) = (
         volume.mkfs(fstype_named("ext4")),
         volume.create_replacement(),
@@ -353,7 +353,7 @@ fn an_image_written_to_after_its_check_is_not_replaced() {
 #[test]
 fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
     for fstype in Fstype::all() {
-        let volume = Volume::empty(fstype.min_device_bytes() >> 20);
+        let volume = Volume::with_size(fstype.min_device_bytes() >> 20);
         let replacement = volume.create_replacement();
         volume.mkfs(fstype).run(&replacement).unwrap();
         let written = volume.image.metadata().unwrap().blocks();
@@ -368,8 +368,8 @@ fn mkfs_writes_to_the_new_file_and_not_to_the_volume() {
 fn a_file_that_holds_data_is_not_formatted() {
     for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
         let (volume, other) = (
-            Volume::empty(fstype.min_device_bytes() >> 20),
-            Volume::made(fstype_named("ext4")),
+            Volume::with_size(fstype.min_device_bytes() >> 20),
+            Volume::formatted(fstype_named("ext4")),
         );
         let before = other.bytes();
         let error = volume.mkfs(fstype).run(&other.image).unwrap_err();
@@ -383,7 +383,7 @@ fn a_file_that_holds_data_is_not_formatted() {
 
 #[test]
 fn a_device_in_use_gets_no_file_system() {
-    let mut volume = Volume::empty(8);
+    let mut volume = Volume::with_size(8);
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
     let claimed = claim();
@@ -402,7 +402,7 @@ fn a_device_in_use_gets_no_file_system() {
 
 #[test]
 fn nothing_is_written_to_a_read_only_volume() {
-    let volume = Volume::empty(8);
+    let volume = Volume::with_size(8);
     let read_only = |volume: &Volume| {
         inspect(FormatRequest {
             read_only: true,
@@ -421,7 +421,7 @@ fn nothing_is_written_to_a_read_only_volume() {
         matches!(error, FormatError::EmptyAndReadOnly { .. }),
         "{error}"
     );
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     let request = volume.request(fstype_named("ext4"));
     assert!(matches!(
         inspect(FormatRequest {
@@ -443,7 +443,7 @@ fn debugfs(volume: &Volume, request: &str) {
 #[test]
 fn fsck_corrects_errors() {
     const STATE: u64 = 0x43a;
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     // The state "errors detected".
     debugfs(&volume, "set_super_value state 2");
     volume.check(fstype_named("ext4")).unwrap();
@@ -457,7 +457,7 @@ fn fsck_corrects_errors() {
 
 #[test]
 fn errors_that_fsck_cannot_correct_are_an_error() {
-    let volume = Volume::made(fstype_named("ext4"));
+    let volume = Volume::formatted(fstype_named("ext4"));
     debugfs(&volume, "clri <2>");
     debugfs(&volume, "set_super_value state 2");
     let error = volume.check(fstype_named("ext4")).unwrap_err();
@@ -470,7 +470,7 @@ fn errors_that_fsck_cannot_correct_are_an_error() {
 fn a_volume_that_is_too_small_is_refused() {
     for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
         let least = fstype.min_device_bytes() >> 20;
-        let volume = Volume::empty(least - 1);
+        let volume = Volume::with_size(least - 1);
         let error = volume.refused(volume.request(fstype));
         assert!(matches!(error, FormatError::TooSmall { .. }), "{error}");
     }
@@ -478,7 +478,7 @@ fn a_volume_that_is_too_small_is_refused() {
 
 #[test]
 fn a_device_of_another_image_is_refused() {
-    let (volume, other) = (Volume::empty(8), Volume::empty(8));
+    let (volume, other) = (Volume::with_size(8), Volume::with_size(8));
     let request = FormatRequest {
         image: &other.image,
         ..volume.request(fstype_named("ext4"))
@@ -492,7 +492,7 @@ fn a_device_of_another_image_is_refused() {
 
 #[test]
 fn a_locked_image_is_not_formatted() {
-    let volume = Volume::empty(8);
+    let volume = Volume::with_size(8);
     let lock = File::open(&volume.image).unwrap();
     lock.lock().unwrap();
     let replacement = volume.create_replacement();

@@ -48,22 +48,22 @@ pub(crate) fn show(delegate: Delegate) {
     let two = create(&node, &out, &bundle);
 
     out.step("Both containers see the same file system, with the fsGroup applied");
-    out.inside(
+    out.run_in(
         "one",
         &one,
         "echo hello > /data/logs/greeting; ls -lnd /data",
     );
-    out.inside(
+    out.run_in(
         "two",
         &two,
         "cat /var/log/app/greeting; ls -lnd /var/log/app",
     );
-    out.inside(
+    out.run_in(
         "one",
         &one,
         "stat -c 'st_dev %d' /data; grep ' /data ' /proc/self/mountinfo",
     );
-    out.inside("two", &two, "stat -c 'st_dev %d' /var/log/app");
+    out.run_in("two", &two, "stat -c 'st_dev %d' /var/log/app");
 
     out.step("The host has no mount of the device, and no files in the target path");
     out.text(&format!(

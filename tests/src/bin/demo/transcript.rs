@@ -59,7 +59,7 @@ impl Transcript {
     }
 
     /// Runs a script in a container, and prints it with its output.
-    pub(crate) fn inside(&self, name: &str, container: &Container, script: &str) {
+    pub(crate) fn run_in(&self, name: &str, container: &Container, script: &str) {
         println!("{name}$ {script}");
         self.text(&container.sh(script));
     }
@@ -84,16 +84,16 @@ impl Transcript {
                 match before.get(index) {
                     Some(same) if same == element => {}
                     Some(old) => {
-                        self.changed('-', &format!("{name}[{index}]: {old}"));
-                        self.changed('+', &format!("{name}[{index}]: {element}"));
+                        self.print_change('-', &format!("{name}[{index}]: {old}"));
+                        self.print_change('+', &format!("{name}[{index}]: {element}"));
                     }
-                    None => self.changed('+', &format!("{name}[{index}]: {element}")),
+                    None => self.print_change('+', &format!("{name}[{index}]: {element}")),
                 }
             }
         }
     }
 
-    fn changed(&self, sign: char, line: &str) {
+    fn print_change(&self, sign: char, line: &str) {
         let line = self.shorten(line);
         match (self.colours, sign) {
             (true, '-') => println!("  \x1b[31m- {line}\x1b[0m"),

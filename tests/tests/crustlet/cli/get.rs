@@ -24,7 +24,7 @@ fn age() -> String {
     format!("{}y", since.as_secs() / 3600 / 24 / 365)
 }
 
-fn dated(manifest: &str) -> String {
+fn with_creation_time(manifest: &str) -> String {
     manifest.replace(
         "metadata:\n",
         &format!("metadata:\n  creationTimestamp: {CREATED}\n"),
@@ -37,19 +37,21 @@ fn scene_with_objects() -> (Scene, String) {
     let data = scene.claim("data", "ext4");
     for name in ["classes", "pv-data"] {
         let text = std::fs::read_to_string(scene.crustlet.manifest(name)).unwrap();
-        scene.crustlet.write(name, &dated(&text));
+        scene.crustlet.write(name, &with_creation_time(&text));
     }
-    scene
-        .crustlet
-        .write("driver", &dated(&CsiDriver::with("File").to_string()));
+    scene.crustlet.write(
+        "driver",
+        &with_creation_time(&CsiDriver::with("File").to_string()),
+    );
     let secret = "apiVersion: v1\nkind: Secret\nmetadata:\n  name: key\nstringData: {a: b}\n";
-    scene.crustlet.write("secret", &dated(secret));
-    scene
-        .crustlet
-        .write("web", &dated(&pod_with("web", "data", true).to_string()));
+    scene.crustlet.write("secret", &with_creation_time(secret));
+    scene.crustlet.write(
+        "web",
+        &with_creation_time(&pod_with("web", "data", true).to_string()),
+    );
     let waits = pod_with("waits", "missing", false).to_string();
     let waits = waits.replace("  name: waits", "  name: waits\n  namespace: shop");
-    scene.crustlet.write("waits", &dated(&waits));
+    scene.crustlet.write("waits", &with_creation_time(&waits));
     scene.crustlet.wait_pod("web", "Running");
     scene.crustlet.wait_event("pod/web", "Started");
     (scene, data.volume.id)

@@ -27,7 +27,7 @@ fn delete(scene: &Scene, volume: &CsiVolume, _: &PathBuf) {
 fn a_killed_create_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         has_data: false,
-        ..CrashCase::of(delete, |client, _| {
+        ..CrashCase::new(delete, |client, _| {
             call(client, create_request("pv", ext4()))
         })
     });
@@ -35,7 +35,7 @@ fn a_killed_create_can_be_repeated() {
 
 #[test]
 fn a_killed_delete_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(
+    kill_at_each_step(&CrashCase::new(
         |_, _, _| {},
         |client, volume_under_test| call(client, volume_under_test.volume.delete()),
     ));
@@ -44,7 +44,7 @@ fn a_killed_delete_can_be_repeated() {
 /// Deleting a volume also removes its unused staging.
 #[test]
 fn a_killed_delete_of_a_staged_volume_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+    kill_at_each_step(&CrashCase::new(stage, |client, volume_under_test| {
         call(client, volume_under_test.volume.delete())
     }));
 }
@@ -53,7 +53,7 @@ fn staging_for_the_first_time(capability: fn() -> VolumeCapability) {
     kill_at_each_step(&CrashCase {
         capability,
         has_data: false,
-        ..CrashCase::of(
+        ..CrashCase::new(
             |_, _, _| {},
             |client, volume_under_test| call(client, volume_under_test.volume.stage()),
         )
@@ -82,7 +82,7 @@ fn a_killed_stage_of_a_block_volume_can_be_repeated() {
 
 #[test]
 fn a_killed_stage_of_a_volume_with_data_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(
+    kill_at_each_step(&CrashCase::new(
         |_, _, _| {},
         |client, volume_under_test| call(client, volume_under_test.volume.stage()),
     ));
@@ -99,7 +99,7 @@ pub(super) fn publish(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
 
 #[test]
 fn a_killed_publish_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+    kill_at_each_step(&CrashCase::new(stage, |client, volume_under_test| {
         call(
             client,
             volume_under_test.volume.publish(&volume_under_test.target),
@@ -112,7 +112,7 @@ fn a_killed_publish_of_a_block_volume_can_be_repeated() {
     kill_at_each_step(&CrashCase {
         capability: block,
         has_data: false,
-        ..CrashCase::of(stage, |client, volume_under_test| {
+        ..CrashCase::new(stage, |client, volume_under_test| {
             call(
                 client,
                 volume_under_test.volume.publish(&volume_under_test.target),
@@ -123,7 +123,7 @@ fn a_killed_publish_of_a_block_volume_can_be_repeated() {
 
 #[test]
 fn a_killed_unpublish_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
+    kill_at_each_step(&CrashCase::new(publish, |client, volume_under_test| {
         call(
             client,
             volume_under_test
@@ -139,7 +139,7 @@ fn a_killed_unpublish_of_a_block_volume_can_be_repeated() {
         capability: block,
         has_data: false,
         after: |_, volume_under_test| assert!(!volume_under_test.target.exists()),
-        ..CrashCase::of(publish, |client, volume_under_test| {
+        ..CrashCase::new(publish, |client, volume_under_test| {
             call(
                 client,
                 volume_under_test
@@ -152,14 +152,14 @@ fn a_killed_unpublish_of_a_block_volume_can_be_repeated() {
 
 #[test]
 fn a_killed_unstage_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(stage, |client, volume_under_test| {
+    kill_at_each_step(&CrashCase::new(stage, |client, volume_under_test| {
         call(client, volume_under_test.volume.unstage())
     }));
 }
 
 #[test]
 fn a_killed_controller_expansion_can_be_repeated() {
-    kill_at_each_step(&CrashCase::of(publish, |client, volume_under_test| {
+    kill_at_each_step(&CrashCase::new(publish, |client, volume_under_test| {
         call(
             client,
             volume_under_test

@@ -85,7 +85,7 @@ fn a_driver_killed_under_load_loses_no_data() {
         Orchestrator {
             volume: scene.volume(&name, capability),
             target: scene.target("pod", &name),
-            client: CsiClient::of(scene.socket()),
+            client: CsiClient::new(scene.socket()),
             done: &done,
         }
     };

@@ -57,11 +57,11 @@ impl Pair {
         let plans = [("one", 0), ("two", LINES)].map(|(which, least_lines)| {
             let mut plan = PlanBuilder::new(&format!("{name}-{which}"), random);
             plan.add_claimed(&shared, random.once_in(2), part, least_lines);
-            plan.add_own(random);
+            plan.add_volume(random);
             if which == "two" && random.once_in(2) {
                 plan.add_ephemeral(random);
             } else {
-                plan.add_own(random);
+                plan.add_volume(random);
             }
             plan.build()
         });
@@ -127,7 +127,7 @@ impl PlanBuilder {
     }
 
     /// Adds a volume with a claim of its own.
-    fn add_own(&mut self, random: &mut Random) {
+    fn add_volume(&mut self, random: &mut Random) {
         let class = if random.once_in(3) { "xfs" } else { "ext4" };
         let name = format!("{}-{}", self.pod.name(), self.volumes);
         self.claims.push((name.clone(), claim(&name, class)));

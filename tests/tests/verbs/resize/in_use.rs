@@ -103,7 +103,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
         mkfs("xfs", device.path(), &["-i", "maxpct=7"]);
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         let sandbox = volume.sandbox();
         volume.device.set_size(512 * MIB);
         assert_eq!(capacity(volume.resize(0, 0)), 512 * MIB);
@@ -142,7 +142,7 @@ on_each_delegate! {
     fn a_read_only_volume_does_not_grow(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "xfs");
-        let volume = StagedVolume::of(node, device, &["--option", "ro"]);
+        let volume = StagedVolume::on_device(node, device, &["--option", "ro"]);
         volume.device.set_size(400 * MIB);
         let refused = || {
             let names = ["pv-1", "read-only"];

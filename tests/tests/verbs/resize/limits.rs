@@ -60,7 +60,7 @@ fn growth_ends_at_the_limit(delegate: Delegate, fstype: &'static str) {
         mkfs(fstype, device.path(), &["-b", "4096"]);
     }
     let before = device_size(&device);
-    let volume = StagedVolume::of(node, device, &[]);
+    let volume = StagedVolume::on_device(node, device, &[]);
     let sandbox = volume.sandbox();
     let app = volume.app(&sandbox);
     volume.device.set_size(600 * MIB);

@@ -44,7 +44,7 @@ fn abnormal_message(volume: &StagedVolume) -> Option<String> {
 fn grows_with_its_mount(delegate: Delegate, fstype: &'static str) {
     let node = Node::logging(delegate);
     let device = device(&node, fstype);
-    let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+    let volume = StagedVolume::on_device(node, device, &["--fs-group", "2000"]);
     let (before, after) = (
         device_size(&volume.device),
         device_size(&volume.device) + 256 * MIB,
@@ -159,7 +159,7 @@ on_each_delegate! {
     fn a_pending_resize_that_fails_does_not_fail_the_create(delegate: Delegate) {
         let node = Node::logging(delegate);
         let device = device(&node, "xfs");
-        let volume = StagedVolume::of(node, device, &["--fs-group", "2000"]);
+        let volume = StagedVolume::on_device(node, device, &["--fs-group", "2000"]);
         volume.device.set_size(480 * MIB);
         assert_eq!(capacity(volume.resize(480 * MIB, 0)), 480 * MIB);
         volume.device.set_size(400 * MIB);
@@ -245,7 +245,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let device = device(&node, "ext4");
         let _ = Run::of(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
-        let volume = StagedVolume::of(node, device, &[]);
+        let volume = StagedVolume::on_device(node, device, &[]);
         volume.device.set_size(128 * MIB);
         let names = ["pv-1", utf8(volume.device.path()), "errors", "e2fsck"];
         assert_error(volume.resize(0, 0), "FAILED_PRECONDITION", &names);
