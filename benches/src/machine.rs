@@ -9,7 +9,7 @@ use runcrust_tests::{Delegate, Run};
 /// Describes the machine in one line, with the load before the first measurement.
 pub(crate) fn describe() -> String {
     let file = |path| fs::read_to_string(path).expect("/proc");
-    let runc = Run::of(Command::new(Delegate::Runc.program()).arg("--version")).success();
+    let runc = Run::capture(Command::new(Delegate::Runc.program()).arg("--version")).success();
     let load = file("/proc/loadavg");
     let blocks = fs::read_dir("/sys/block").expect("/sys/block").flatten();
     let loops = blocks.filter(|block| block.path().join("loop/backing_file").exists());

@@ -61,7 +61,7 @@ impl Program {
             .arg(&program);
         let define = |(name, file): &(&str, &Path)| format!("-D{name}=\"{}\"", file.display());
         gcc.args(files.iter().map(define)).arg(&source);
-        let _ = Run::of(&mut gcc).success();
+        let _ = Run::capture(&mut gcc).success();
         program
     }
 }

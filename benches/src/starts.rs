@@ -99,7 +99,7 @@ impl Starter {
 
     /// Starts a command `count` times and returns the times in milliseconds.
     fn starts(&self, command: &CommandLine, count: usize) -> Vec<f64> {
-        let run = Run::of(
+        let run = Run::capture(
             with_clean_environment(&self.starter)
                 .arg(count.to_string())
                 .args(&command.0),
@@ -112,7 +112,7 @@ impl Starter {
 
     /// Returns the peak resident set, in MB, of a program before its exec.
     pub(crate) fn peak(&self, command: &CommandLine) -> f64 {
-        let run = Run::of(with_clean_environment(&self.peak).args(&command.0)).success();
+        let run = Run::capture(with_clean_environment(&self.peak).args(&command.0)).success();
         let kibibytes: f64 = run.stdout.trim().parse().expect("VmHWM");
         kibibytes * 1024.0 / 1e6
     }

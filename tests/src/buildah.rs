@@ -38,7 +38,7 @@ impl Buildah {
     }
 
     pub fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(command(&self.base).args(arguments))
+        Run::capture(command(&self.base).args(arguments))
     }
 
     /// Creates a working container of busybox with these flags for `buildah from`, and returns its name.
@@ -109,7 +109,7 @@ fn command(base: &Path) -> Command {
 }
 
 fn remove(base: &Path) -> Vec<String> {
-    let removed = Run::of(command(base).args(["rm", "--all"]));
+    let removed = Run::capture(command(base).args(["rm", "--all"]));
     let failed = (!removed.status.success()).then(|| removed.to_string());
     failed.into_iter().collect()
 }

@@ -65,7 +65,7 @@ pub(crate) fn remove_parent(name: &str) -> Vec<String> {
     let unit = Path::new(name);
     if unit.extension().is_some_and(|kind| kind == "slice") {
         // systemd created the slice implicitly, and keeps it until it is stopped.
-        let _ = Run::of(Command::new("systemctl").arg("stop").args(unit.file_name()));
+        let _ = Run::capture(Command::new("systemctl").arg("stop").args(unit.file_name()));
     }
     errors
 }
@@ -104,7 +104,7 @@ pub fn allows_read(pid: i32, device: &Path) -> bool {
         exec dd if=\"$2\" of=/dev/null count=1";
     let mut enter = Command::new("/bin/sh");
     enter.args(["-c", script, "sh"]).arg(&group).arg(device);
-    let run = Run::of(&mut enter);
+    let run = Run::capture(&mut enter);
     let refused = run.stderr.contains("Operation not permitted");
     assert!(
         run.status.success() || refused,

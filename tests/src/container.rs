@@ -154,7 +154,7 @@ impl Container {
         let pid = fs::read_to_string(self.pid_file()).unwrap_or_default();
         let program = || fs::read(format!("/proc/{}/cmdline", pid.trim())).ok();
         let before = program();
-        let started = Run::of(&mut self.command(&["start", &self.id]));
+        let started = Run::capture(&mut self.command(&["start", &self.id]));
         if started.status.success() {
             wait_until("a container's program to run", WAIT_TIMEOUT, || {
                 before.is_none() || program() != before
@@ -165,7 +165,7 @@ impl Container {
 
     /// Runs a program in the container.
     pub fn exec(&self, arguments: &[&str]) -> Run {
-        Run::of(self.command(&["exec", &self.id]).args(arguments))
+        Run::capture(self.command(&["exec", &self.id]).args(arguments))
     }
 
     /// Runs a shell script in the container, which must succeed, and returns its trimmed output.
@@ -180,7 +180,7 @@ impl Container {
 
     /// Sends a signal to the container's first process.
     pub fn kill(&self, signal: &str) -> Run {
-        Run::of(&mut self.command(&["kill", &self.id, signal]))
+        Run::capture(&mut self.command(&["kill", &self.id, signal]))
     }
 
     /// Kills the container and waits until the runtime reports it as stopped.
@@ -194,12 +194,12 @@ impl Container {
     }
 
     pub fn delete(&self) -> Run {
-        Run::of(&mut self.command(&["delete", &self.id]))
+        Run::capture(&mut self.command(&["delete", &self.id]))
     }
 
     /// Deletes the container with `--force`, as containerd's shim does even after a successful delete.
     pub fn delete_force(&self) -> Run {
-        Run::of(&mut self.command(&["delete", "--force", &self.id]))
+        Run::capture(&mut self.command(&["delete", "--force", &self.id]))
     }
 
     /// Cleans up after the delegate was killed, as containerd's shim does. Also kills all processes in the cgroup, as

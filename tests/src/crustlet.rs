@@ -206,7 +206,7 @@ impl Crustlet {
     /// Runs a command of the agent's client, such as `["get", "pods"]`.
     #[track_caller]
     pub fn cli(&self, arguments: &[&str]) -> Run {
-        let ended = Run::within(&mut self.client(arguments), AGENT_TIMEOUT);
+        let ended = Run::capture_within(&mut self.client(arguments), AGENT_TIMEOUT);
         ended.unwrap_or_else(|| panic!("{arguments:?} does not end: {}", self.diagnostics()))
     }
 

@@ -175,7 +175,7 @@ impl Csi {
     /// Runs a second driver with these arguments, which has to end by itself.
     #[track_caller]
     pub fn run_another(&self, arguments: &[&str]) -> Run {
-        let ended = Run::within(&mut self.command(arguments), DRIVER_TIMEOUT);
+        let ended = Run::capture_within(&mut self.command(arguments), DRIVER_TIMEOUT);
         ended.expect("the second driver serves, but should have refused to start")
     }
 

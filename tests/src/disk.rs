@@ -52,7 +52,7 @@ impl Disk {
             RELEASE_TIMEOUT,
             || disk.is_free(),
         );
-        let _ = Run::of(Command::new("wipefs").args(["--quiet", "--all"]).arg(path)).success();
+        let _ = Run::capture(Command::new("wipefs").args(["--quiet", "--all"]).arg(path)).success();
         disk
     }
 

@@ -151,7 +151,7 @@ impl Docker {
 
 impl Engine for Docker {
     fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(self.files.client().args(arguments))
+        Run::capture(self.files.client().args(arguments))
     }
 }
 

@@ -14,7 +14,7 @@ pub fn long_options(program: &str) -> BTreeMap<String, Option<String>> {
 /// Returns the long options of a program's subcommand, with their defaults.
 pub fn long_options_of(program: &str, command: &[&str]) -> BTreeMap<String, Option<String>> {
     let mut help = Command::new(binary(program));
-    let help = Run::of(help.args(command).arg("--help")).success();
+    let help = Run::capture(help.args(command).arg("--help")).success();
     let mut flags = BTreeMap::new();
     let mut last = String::new();
     for line in help.stdout.lines().map(str::trim) {

@@ -23,7 +23,7 @@ use crate::{Delegate, Node, Run, Runtime};
 
 /// Returns the first line of the delegate's `--version`, which identifies a table.
 pub fn version(delegate: Delegate) -> String {
-    let run = Run::of(Runtime::bare(delegate).command().arg("--version")).success();
+    let run = Run::capture(Runtime::bare(delegate).command().arg("--version")).success();
     run.stdout.lines().next().unwrap_or_default().to_owned()
 }
 

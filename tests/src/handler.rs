@@ -188,7 +188,7 @@ impl Handler {
 
     /// Runs `<handler> crust <arguments>`.
     pub fn crust(&self, arguments: &[&str]) -> Run {
-        Run::of(self.command().arg("crust").args(arguments))
+        Run::capture(self.command().arg("crust").args(arguments))
     }
 }
 

@@ -134,7 +134,7 @@ fn slice(uid: &str) -> String {
 /// Runs `systemctl`, which must succeed, and returns its trimmed output.
 #[track_caller]
 pub fn systemctl(arguments: &[&str]) -> String {
-    let run = Run::of(Command::new("systemctl").args(arguments)).success();
+    let run = Run::capture(Command::new("systemctl").args(arguments)).success();
     run.stdout.trim().to_owned()
 }
 
@@ -159,7 +159,7 @@ fn remove(uid: &str, target: &Path, directory: &Path) -> Vec<String> {
             }
         }
     }
-    let unstage = Run::of(Command::new("runcrust").args(["crust", "unstage", utf8(target)]));
+    let unstage = Run::capture(Command::new("runcrust").args(["crust", "unstage", utf8(target)]));
     if !unstage.status.success() {
         errors.push(unstage.to_string());
     }

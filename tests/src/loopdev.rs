@@ -66,7 +66,7 @@ impl LoopDevice {
         losetup.args(["--mount", "sh", "-ec", script, "sh"]);
         losetup.args([above, directory, &directory.join(name)]);
         let _operation = OperationGuard::begin();
-        let run = Run::of(&mut losetup).success();
+        let run = Run::capture(&mut losetup).success();
         Self::adopt(PathBuf::from(run.stdout.trim()), file)
     }
 
@@ -100,7 +100,7 @@ impl LoopDevice {
     #[must_use]
     pub fn at(path: &Path, file: &Path) -> Option<Self> {
         let _operation = OperationGuard::begin();
-        let run = Run::of(Command::new("losetup").arg(path).arg(file));
+        let run = Run::capture(Command::new("losetup").arg(path).arg(file));
         let path = path.to_owned();
         run.status.success().then(|| Self::adopt(path, file))
     }
@@ -127,7 +127,7 @@ impl LoopDevice {
             .and_then(|image| image.set_len(bytes))
             .unwrap_or_else(|error| panic!("{}: {error}", self.file.display()));
         let mut losetup = Command::new("losetup");
-        let _ = Run::of(losetup.arg("--set-capacity").arg(&self.path)).success();
+        let _ = Run::capture(losetup.arg("--set-capacity").arg(&self.path)).success();
     }
 
     /// Makes the mounted ext4 detect an error.
@@ -170,7 +170,7 @@ impl LoopDevice {
     pub fn clone_in(&self, dir: &TestDir) -> Self {
         let file = dir.join(format!("{}.img", unique("clone")));
         let mut copy = Command::new("cp");
-        let _ = Run::of(copy.arg("--sparse=always").args([&self.file, &file])).success();
+        let _ = Run::capture(copy.arg("--sparse=always").args([&self.file, &file])).success();
         Self::on(&file)
     }
 
@@ -207,7 +207,7 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     let attached = holds_within(Duration::from_secs(60), || {
         let mut losetup = Command::new("losetup");
         let losetup = losetup.args(["--find", "--show"]).args(arguments);
-        let run = Run::of(losetup.arg(file));
+        let run = Run::capture(losetup.arg(file));
         let worked = run.status.success();
         last = Some(run);
         worked
@@ -218,7 +218,7 @@ fn attach(file: &Path, arguments: &[&str]) -> PathBuf {
     if arguments.is_empty() {
         // blockdev(8) makes the number read-only, not the image. It stays so for the next image if another test has
         // just released the number after making its volume read-only.
-        let _ = Run::of(Command::new("blockdev").arg("--setrw").arg(&device)).success();
+        let _ = Run::capture(Command::new("blockdev").arg("--setrw").arg(&device)).success();
     }
     device
 }
@@ -230,7 +230,7 @@ pub fn detach(device: &Path) {
 }
 
 fn losetup_detach(device: &Path) -> Run {
-    Run::of(Command::new("losetup").arg("--detach").arg(device))
+    Run::capture(Command::new("losetup").arg("--detach").arg(device))
 }
 
 /// Detaches a device and waits for it, because a device in use is only detached when its last user ends. By then

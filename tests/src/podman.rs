@@ -122,7 +122,7 @@ impl Podman {
 
 impl Engine for Podman {
     fn run(&self, arguments: &[&str]) -> Run {
-        Run::of(command(&self.settings).args(arguments))
+        Run::capture(command(&self.settings).args(arguments))
     }
 }
 
@@ -149,7 +149,7 @@ fn remove(settings: &Settings) -> Vec<String> {
         &["rm", "--all", "--force", "--time", "0"],
         &["volume", "rm", "--all", "--force"],
     ];
-    let runs = steps.map(|step| Run::of(command(settings).args(step)));
+    let runs = steps.map(|step| Run::capture(command(settings).args(step)));
     let failed = runs.into_iter().filter(|run| !run.status.success());
     failed.map(|run| run.to_string()).collect()
 }

@@ -24,7 +24,7 @@ pub struct Run {
 
 impl Run {
     /// Runs a command with empty standard input and captures its output.
-    pub fn of(command: &mut Command) -> Self {
+    pub fn capture(command: &mut Command) -> Self {
         let line = describe(command);
         let _operation = OperationGuard::begin();
         let output = command
@@ -42,7 +42,7 @@ impl Run {
     /// Runs a command with empty standard input, and kills its process group if it does not end within the limit (which
     /// is longer on a slow machine). Returns `None` in that case. A process that outlives the command, such as a
     /// container that it creates, may keep its output open.
-    pub fn within(command: &mut Command, limit: Duration) -> Option<Self> {
+    pub fn capture_within(command: &mut Command, limit: Duration) -> Option<Self> {
         let mut running = RunningCommand::spawn(command);
         let status = running.end_within(limit);
         let (stdout, stderr) = running.output();

@@ -24,7 +24,7 @@ pub fn mkfs(fstype: &str, device: &Path, arguments: &[&str]) {
         _ => "-F",
     };
     let mut mkfs = Command::new(format!("mkfs.{fstype}"));
-    let _ = Run::of(mkfs.args(["-q", force]).args(arguments).arg(device)).success();
+    let _ = Run::capture(mkfs.args(["-q", force]).args(arguments).arg(device)).success();
 }
 
 /// Checks that an unmounted ext4 is clean, without changing it.
@@ -41,7 +41,7 @@ pub fn fsck(fstype: &str, device: &Path) {
         "btrfs" => ("btrfs", &["check", "--readonly"]),
         _ => ("e2fsck", &["-f", "-n"]),
     };
-    let _ = Run::of(Command::new(program).args(arguments).arg(device)).success();
+    let _ = Run::capture(Command::new(program).args(arguments).arg(device)).success();
 }
 
 /// Mounts a device's file system while `work` runs, which gets the path of its root. The mount is in a thread's private
@@ -93,7 +93,7 @@ pub fn min_size_mib(fstype: &str) -> u64 {
 pub fn type_on(device: &Path) -> Option<&'static str> {
     let mut blkid = Command::new("blkid");
     let blkid = blkid.args(["-p", "-s", "TYPE", "-o", "value"]).arg(device);
-    let found = Run::of(blkid).stdout;
+    let found = Run::capture(blkid).stdout;
     ["ext2", "ext3", "ext4", "xfs", "btrfs"]
         .into_iter()
         .find(|fstype| *fstype == found.trim_end())

@@ -34,7 +34,7 @@ pub fn write_file(path: &Path, content: &[u8], name: &str, value: &str) {
         .arg(&archive)
         .arg("--directory")
         .arg(directory);
-    let _ = Run::of(&mut tar).success();
+    let _ = Run::capture(&mut tar).success();
     fs::remove_file(archive).expect("rm of an archive");
     assert!(
         read(path).contains_key(name),
@@ -58,7 +58,7 @@ pub fn read(path: &Path) -> BTreeMap<String, String> {
     .arg("--directory")
     .arg(directory)
     .arg(file);
-    let _ = Run::of(&mut tar).success();
+    let _ = Run::capture(&mut tar).success();
     let mut found = BTreeMap::new();
     let mut read = Archive::new(File::open(&archive).expect("an archive"));
     for entry in read.entries().expect("an archive's entries") {

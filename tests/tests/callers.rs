@@ -77,7 +77,7 @@ on_each_delegate! {
             fs::create_dir_all(&target).unwrap();
             let mut stage = runtime.command();
             stage.args(["crust", "stage", &target, "--fstype", "ext4", "--device"]).arg(device.path());
-            let _ = Run::of(&mut stage).success();
+            let _ = Run::capture(&mut stage).success();
             let sandbox = Container::running(&runtime, &node.sandbox_bundle(POD).write());
             let app = Container::running(&runtime, &node.app_bundle(&sandbox).bind(&target, "/data", &[]).write());
             assert_eq!(app.sh("grep -c ' /data .* ext4 ' /proc/self/mountinfo"), "1");

@@ -31,7 +31,7 @@ impl<'a> Ctr<'a> {
         ctr.arg("--address")
             .arg(self.containerd.socket())
             .args(["--namespace", "k8s.io"]);
-        Run::of(ctr.args(arguments))
+        Run::capture(ctr.args(arguments))
     }
 
     /// Runs `ctr run` with the volume at `/data` and a rootfs of its own.

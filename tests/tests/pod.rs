@@ -54,7 +54,7 @@ on_each_delegate! {
         let refused = app.exec(&read).failure();
         assert!(refused.stderr.contains("Operation not permitted"), "{refused}");
         // The same read works outside the container's control group.
-        let _ = Run::of(Command::new("dd").arg(format!("if={}", volume.device.path().display())).args(["of=/dev/null", "count=1"])).success();
+        let _ = Run::capture(Command::new("dd").arg(format!("if={}", volume.device.path().display())).args(["of=/dev/null", "count=1"])).success();
         assert_eq!(app.sh("ls -d /dev/crust* /.crust 2>/dev/null | wc -l"), "0");
         let config = fs::read_to_string(app.bundle().join("config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&config).unwrap();

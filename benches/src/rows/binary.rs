@@ -20,7 +20,7 @@ fn run(_effort: &Effort) -> Vec<Measure> {
     sizes
         .map(|(name, most)| {
             let program = binary(name);
-            let headers = Run::of(
+            let headers = Run::capture(
                 Command::new("readelf")
                     .arg("--program-headers")
                     .arg(&program),

@@ -93,7 +93,7 @@ fn measure_in_turns(
 
 /// Runs the program and returns its time in nanoseconds.
 fn run_io(io: &Path, what: [&str; 2], place: &Path) -> f64 {
-    let run = Run::of(Command::new(io).args(what).arg(place.join("file"))).success();
+    let run = Run::capture(Command::new(io).args(what).arg(place.join("file"))).success();
     run.stdout.trim().parse().expect("nanoseconds")
 }
 

@@ -95,7 +95,7 @@ impl LookupNode {
         let log = self.node.dir().join("strace.log");
         let mut strace = Command::new("strace");
         strace.args(["-f", "-s", "4096", "-o"]).arg(&log);
-        let _ = Run::of(strace.args(self.create().words())).success();
+        let _ = Run::capture(strace.args(self.create().words())).success();
         let calls = fs::read_to_string(&log).expect("strace's log");
         calls
             .lines()

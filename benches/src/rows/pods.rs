@@ -258,7 +258,7 @@ fn forget_devices<'p>(node: &Node, pods: impl Iterator<Item = &'p mut Pod>) {
     for device in pods.flat_map(|pod| std::mem::take(&mut pod.devices)) {
         unloop.arg(device.path());
     }
-    let _ = Run::of(&mut unloop).success();
+    let _ = Run::capture(&mut unloop).success();
 }
 
 /// The host's mount table before and after the pods' volumes were unmounted.

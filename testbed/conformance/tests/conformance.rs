@@ -101,7 +101,7 @@ impl Suite {
 impl Report {
     #[track_caller]
     fn run(command: &mut Command) -> Self {
-        let run = Run::of(command.arg("--json"));
+        let run = Run::capture(command.arg("--json"));
         let report: Value =
             serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"));
         assert_eq!(run.stderr, "");
@@ -347,7 +347,7 @@ fn a_hanging_runtime_is_stopped_and_reported() {
     let suite = Suite::with(Delegate::Runc, "");
     let hangs = suite.script("sleep 1000");
     let mut command = suite.command(&hangs);
-    let run = Run::of(
+    let run = Run::capture(
         command
             .env("TIMEOUT", "1")
             .env("ONLY", "oci-exec,match-exact"),
@@ -389,7 +389,7 @@ fn an_interrupted_run_leaves_nothing() {
 #[test]
 fn the_list_has_the_sentences_of_the_report() {
     let suite = Suite::with(Delegate::Runc, "");
-    let list = Run::of(suite.command(Path::new("")).arg("--list")).success();
+    let list = Run::capture(suite.command(Path::new("")).arg("--list")).success();
     let ids = list.stdout.lines().map(|line| line.split(' ').next());
     assert!(ids.flatten().any(|id| id == "match-exact"), "{list}");
     let report = suite.report(suite.handler.path(), "oci-exec,cli-not-found");
@@ -408,7 +408,7 @@ fn a_usage_error_names_the_mistake_and_prints_the_usage() {
         (no_such, "", "/no/such/runtime"),
         (&*runc, "oci-exec,no-such", "no-such"),
     ] {
-        let run = Run::of(suite.command(runtime).env("ONLY", only));
+        let run = Run::capture(suite.command(runtime).env("ONLY", only));
         assert_eq!(run.status.code(), Some(2), "{run}");
         assert!(
             run.stderr.contains(named) && run.stderr.contains("\nusage: "),

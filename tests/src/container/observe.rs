@@ -13,7 +13,7 @@ impl Container {
     /// CRI-O does, so that it leaves no error there.
     pub fn state(&self) -> Option<Value> {
         let mut command = self.runtime.command();
-        let run = Run::of(
+        let run = Run::capture(
             command
                 .arg("--root")
                 .arg(&self.root)

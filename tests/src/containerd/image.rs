@@ -36,7 +36,7 @@ pub(crate) fn import_archive(socket: &Path, cri: &Cri, archive: &Path, images: &
     let mut import = Command::new("ctr");
     import.arg("--address").arg(socket);
     import.args(["--namespace", "k8s.io", "images", "import", "--no-unpack"]);
-    let _ = Run::of(import.arg(archive)).success();
+    let _ = Run::capture(import.arg(archive)).success();
     // The CRI updates its own list from containerd's events.
     holds_within(IMPORT_TIMEOUT, || {
         images.iter().all(|image| cri.has_image(image))

@@ -64,7 +64,7 @@ pub(crate) fn delete(delegate: Delegate, container: &Path) -> Option<String> {
     let (root, id) = (container.parent()?, container.file_name()?);
     let mut delete = Runtime::bare(delegate).command();
     delete.arg("--root").arg(root);
-    let run = Run::of(delete.args(["delete", "--force"]).arg(id));
+    let run = Run::capture(delete.args(["delete", "--force"]).arg(id));
     container.exists().then(|| run.to_string())
 }
 

@@ -91,7 +91,7 @@ impl Crustlet {
         let output_of = |arguments: &[&str]| {
             if self.is_running() {
                 let mut run = self.client(arguments);
-                crate::Run::within(&mut run, INTERVAL * 100)
+                crate::Run::capture_within(&mut run, INTERVAL * 100)
                     .map_or_else(|| "no answer in time".to_owned(), |run| run.to_string())
             } else {
                 "crustlet is not running".to_owned()

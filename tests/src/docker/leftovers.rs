@@ -46,13 +46,13 @@ impl Leftovers {
     }
 
     fn remove_containers(&self) -> Option<String> {
-        let list = Run::of(self.files.client().args(["ps", "--all", "--quiet"]));
+        let list = Run::capture(self.files.client().args(["ps", "--all", "--quiet"]));
         if list.stdout.is_empty() {
             return (!list.status.success()).then(|| list.to_string());
         }
         let mut remove = self.files.client();
         remove.args(["rm", "--force", "--volumes"]);
-        let run = Run::of(remove.args(list.stdout.lines()));
+        let run = Run::capture(remove.args(list.stdout.lines()));
         (!run.status.success()).then(|| run.to_string())
     }
 

@@ -6,7 +6,7 @@ use crate::{Delegate, Run, Runtime};
 pub(super) fn from_help(delegate: Delegate, verb: Option<&str>) -> Vec<String> {
     let mut command = Runtime::bare(delegate).command();
     command.args(verb).arg("--help");
-    let help = Run::of(&mut command).stdout;
+    let help = Run::capture(&mut command).stdout;
     let mut options: Vec<String> = help.lines().flat_map(names).collect();
     options.sort();
     options.dedup();

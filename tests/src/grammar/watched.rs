@@ -90,7 +90,7 @@ impl WatchedDirectory {
         command.args(arguments.iter().map(|word| word.replace('@', base)));
         // Discard the events of the cleanup after the last row.
         let _ = self.events();
-        let run = Run::of(command.current_dir(&self.base));
+        let run = Run::capture(command.current_dir(&self.base));
         let (mut opened, mut made) = (BTreeSet::new(), BTreeSet::new());
         for event in self.events() {
             let name = event.name.as_deref().and_then(|name| name.to_str());

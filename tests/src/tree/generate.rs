@@ -245,7 +245,7 @@ impl Maker {
         for (name, flag) in [("immutable", "+i"), ("append only", "+a")] {
             let path = at.join(name);
             set(&path, 1000, 1000, 0o600);
-            let _ = Run::of(Command::new("chattr").arg(flag).arg(path)).success();
+            let _ = Run::capture(Command::new("chattr").arg(flag).arg(path)).success();
         }
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn debugfs(device: &LoopDevice, commands: &[&str]) -> String {
     fs::write(&script, commands.join("\n") + "\n").expect("a script");
     let mut debugfs = Command::new("debugfs");
     debugfs.arg("-w").arg("-f").arg(script).arg(device.file());
-    let output = Run::of(&mut debugfs).success().stdout;
+    let output = Run::capture(&mut debugfs).success().stdout;
     let output = output.lines().filter(|line| !line.starts_with("debugfs"));
     output.collect::<Vec<_>>().join("\n")
 }
@@ -79,7 +79,7 @@ fn xfs_db(device: &LoopDevice, commands: &[&str]) -> String {
     for command in commands {
         xfs_db.args(["-c", command]);
     }
-    Run::of(xfs_db.arg(device.file())).success().stdout
+    Run::capture(xfs_db.arg(device.file())).success().stdout
 }
 
 /// Writes to the device's backing file. The device must not be in use.

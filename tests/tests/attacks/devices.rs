@@ -42,7 +42,8 @@ impl Linear {
             name: name.clone(),
             path: Path::new("/dev/mapper").join(&name),
             _cleanup: Cleanup::register(move || {
-                let removed = Run::of(Command::new("dmsetup").args(["remove", "--retry", &name]));
+                let removed =
+                    Run::capture(Command::new("dmsetup").args(["remove", "--retry", &name]));
                 if removed.status.success() {
                     Vec::new()
                 } else {
@@ -61,12 +62,12 @@ impl Linear {
 }
 
 fn table(device: &LoopDevice) -> String {
-    let size = Run::of(Command::new("blockdev").arg("--getsz").arg(device.path())).success();
+    let size = Run::capture(Command::new("blockdev").arg("--getsz").arg(device.path())).success();
     format!("0 {} linear {} 0", size.stdout.trim(), utf8(device.path()))
 }
 
 fn dmsetup(arguments: &[&str]) {
-    let _ = Run::of(Command::new("dmsetup").args(arguments)).success();
+    let _ = Run::capture(Command::new("dmsetup").args(arguments)).success();
 }
 
 /// Returns a pod whose volume is staged by this path of its device.

@@ -41,7 +41,7 @@ fn mode(path: &Path, mode: u32) {
 }
 
 fn copy(from: &Path, to: &Path) {
-    let _ = Run::of(Command::new("cp").arg("-a").args([from, to])).success();
+    let _ = Run::capture(Command::new("cp").arg("-a").args([from, to])).success();
 }
 
 /// Adds path, owner and mode of a directory and of everything below it to `found`.
@@ -176,7 +176,7 @@ on_each_delegate! {
         let target = node.target(POD, "pv-1");
         let mut stage = node.handler().command();
         stage.args(["crust", "stage", utf8(&target), "--device", utf8(device.path()), "--fstype", "ext4"]);
-        let _ = Run::of(&mut with_umask_0(&stage)).success();
+        let _ = Run::capture(&mut with_umask_0(&stage)).success();
         let create = |bundle: &Bundle| {
             let container = node.container(bundle);
             let _ = container.create_with(with_umask_0(&container.create_command())).success();
@@ -215,7 +215,7 @@ on_each_delegate! {
             &["stage", target, "--device", device, "--fstype", "ext4"],
             &["publish", target, "--sandbox", sandbox.id(), "--device", device, "--fstype", "ext4"],
         ] {
-            let run = Run::of(as_user(&own).arg("crust").args(arguments)).failure();
+            let run = Run::capture(as_user(&own).arg("crust").args(arguments)).failure();
             let known = run.stderr.contains("Permission denied") || run.stderr.contains("root");
             assert!(known && run.stdout.is_empty(), "{run}");
         }
@@ -259,7 +259,7 @@ on_each_delegate! {
                 assert!(run.stderr.len() < 2 * id.len() + 2000, "{run}");
                 // crun accepts more of these ids than runc, but cannot find all of the containers by their ids again.
                 if run.status.success() {
-                    let _ = Run::of(&mut command(&["delete", "--force"]));
+                    let _ = Run::capture(&mut command(&["delete", "--force"]));
                     let own = utf8(container.bundle());
                     process::with_command_line(|line| line.contains(own)).into_iter().for_each(kill_and_wait);
                     volume.device.wait_until_free(WAIT_TIMEOUT);

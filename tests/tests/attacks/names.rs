@@ -92,7 +92,7 @@ on_each_delegate! {
         let log = node.dir().join("log.json");
         let mut create = node.handler().command();
         create.args(["--log", utf8(&log), "--log-format", "json", "create", "--bundle"]);
-        let refused = Run::of(create.arg(bundle.path()).arg("names")).failure();
+        let refused = Run::capture(create.arg(bundle.path()).arg("names")).failure();
         assert_plain("stderr", &refused.stderr);
         assert_eq!(refused.stderr.lines().count(), 1, "{refused}");
         let line = fs::read_to_string(&log).unwrap();

@@ -202,7 +202,7 @@ on_each_delegate! {
         let mut nsenter = Command::new("nsenter");
         nsenter.arg(format!("--target={}", pod.sandbox.pid())).arg("--mount");
         nsenter.args(["/bin/mount", "-t", "tmpfs", "none"]).arg(&place);
-        let _ = Run::of(&mut nsenter).success();
+        let _ = Run::capture(&mut nsenter).success();
         let _ = pod.sandbox.sh(&format!("touch {}/not-the-volumes", place.display()));
         for subpath in ["nested", "nested/below"] {
             let bundle = node.app_bundle(&pod.sandbox).bind(pod.target.join(subpath), "/data", &[]);

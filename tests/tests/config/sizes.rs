@@ -169,7 +169,7 @@ fn assert_pass_in_three_times_the_memory(shapes: impl IntoIterator<Item = (&'sta
             utf8(node.handler().path()),
             utf8(bundle.path()),
         ]);
-        let run = Run::of(&mut command).success();
+        let run = Run::capture(&mut command).success();
         assert_eq!(run.stdout, "passed\n", "{what}: {run}");
     }
 }
@@ -200,7 +200,7 @@ fn a_source_takes_few_calls() {
         let mut create = Command::new(node.handler().path());
         create.args(["create", "--bundle", utf8(bundle.path()), "id"]);
         let file = bundle.path().join("calls");
-        let run = Run::of(&mut traced(
+        let run = Run::capture(&mut traced(
             &create,
             "!brk,mmap,munmap,mremap,madvise",
             &file,

@@ -46,7 +46,7 @@ fn with_input(scene: &Scene, arguments: &[&str], text: &str) -> Run {
         &input,
     ]);
     command.arg(client.get_program()).args(client.get_args());
-    Run::within(&mut command, COMMAND_TIMEOUT).expect("the command ends")
+    Run::capture_within(&mut command, COMMAND_TIMEOUT).expect("the command ends")
 }
 
 /// Runs a command that fails, and returns its error message without the line end.

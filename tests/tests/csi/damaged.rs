@@ -26,12 +26,12 @@ fn copy(from: &Path, to: &Path) {
     let copy = copy
         .args(["--sparse=always", "--no-preserve=all"])
         .args([from, to]);
-    let _ = runcrust_tests::Run::of(copy).success();
+    let _ = runcrust_tests::Run::capture(copy).success();
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
     let mut compare = std::process::Command::new("cmp");
-    runcrust_tests::Run::of(compare.arg("--silent").args([one, other]))
+    runcrust_tests::Run::capture(compare.arg("--silent").args([one, other]))
         .status
         .success()
 }

@@ -34,14 +34,14 @@ pub(crate) struct Immutable(PathBuf);
 
 impl Immutable {
     pub(crate) fn make(path: &Path) -> Self {
-        let _ = Run::of(Command::new("chattr").arg("+i").arg(path)).success();
+        let _ = Run::capture(Command::new("chattr").arg("+i").arg(path)).success();
         Self(path.to_owned())
     }
 }
 
 impl Drop for Immutable {
     fn drop(&mut self) {
-        let _ = Run::of(Command::new("chattr").arg("-i").arg(&self.0));
+        let _ = Run::capture(Command::new("chattr").arg("-i").arg(&self.0));
     }
 }
 

@@ -206,7 +206,8 @@ fn a_block_volume_is_larger_at_once() {
     scene.call_ok(volume.grow(volume.capacity * 2));
     scene.call_ok(volume.expand(&target, volume.capacity * 2));
     let mut blockdev = std::process::Command::new("blockdev");
-    let size = runcrust_tests::Run::of(blockdev.args(["--getsize64", utf8(&target)])).success();
+    let size =
+        runcrust_tests::Run::capture(blockdev.args(["--getsize64", utf8(&target)])).success();
     assert_eq!(size.stdout.trim().parse(), Ok(volume.capacity * 2));
     scene.remove_volume(&volume, &[&target]);
 }

@@ -181,7 +181,7 @@ impl<'p> Frozen<'p> {
     }
 
     fn fsfreeze(&self, action: &str) -> Run {
-        Run::of(Command::new("fsfreeze").arg(action).arg(self.0))
+        Run::capture(Command::new("fsfreeze").arg(action).arg(self.0))
     }
 }
 
@@ -242,7 +242,7 @@ fn an_unreadable_image_affects_one_volume_only() {
     unmount(&mountpoint);
     let request = format!("clri /{}", image(damaged));
     let mut debugfs = Command::new("debugfs");
-    let _ = Run::of(debugfs.args(["-w", "-R", &request]).arg(disk.path())).success();
+    let _ = Run::capture(debugfs.args(["-w", "-R", &request]).arg(disk.path())).success();
     mount(disk.path(), &mountpoint, "ext4");
     csi.spawn(csi.command(&data_dir_arguments));
 

@@ -145,7 +145,7 @@ fn a_failed_repetition_keeps_the_record() {
     let target = csi.target(POD, "pv-1");
     csi.call(volume.publish(&target)).unwrap();
     let hidden = host::mounts_below(&target).len();
-    let _ = Run::of(
+    let _ = Run::capture(
         Command::new("mount")
             .args(["--bind", "/dev/null"])
             .arg(&target),
@@ -173,7 +173,7 @@ fn a_replaced_image_does_not_delay_the_end_of_a_pod() {
     let image = csi.image(&volume.id);
     let copy = image.with_extension("copy");
     let mut cp = Command::new("cp");
-    let _ = Run::of(cp.arg("--sparse=always").args([&image, &copy])).success();
+    let _ = Run::capture(cp.arg("--sparse=always").args([&image, &copy])).success();
     fs::rename(&copy, &image).unwrap();
     let republish: NodePublishVolumeRequest = volume.publish(&target);
     expect_error(csi.call(republish), Code::FailedPrecondition);

@@ -179,7 +179,7 @@ fn a_shut_down_file_system_is_abnormal_and_can_be_unpublished() {
         let (scene, volume) = Scene::with_staged(filesystem(fstype));
         let target = scene.publish(&volume, "pod");
         let mut xfs_io = Command::new("xfs_io");
-        let _ = Run::of(xfs_io.args(["-x", "-c", "shutdown"]).arg(&target)).success();
+        let _ = Run::capture(xfs_io.args(["-x", "-c", "shutdown"]).arg(&target)).success();
         let stats = scene.call_ok(volume.stats(&target));
         let condition = stats
             .volume_condition

@@ -20,7 +20,7 @@ on_each_delegate! {
         let call = |words: &[&str]| {
             let mut command = Command::new(staged.handler().path());
             command.env_clear().env("PATH", "/usr/bin:/bin");
-            Run::of(command.args(words).args(["docker", "--config", utf8(&file)]))
+            Run::capture(command.args(words).args(["docker", "--config", utf8(&file)]))
         };
         let runtimes = || docker.run(&["info", "--format", "{{json .Runtimes}}"]).success().stdout;
         let has_handler = || runtimes().contains("\"crust\"");

@@ -28,7 +28,7 @@ const ENGINES: [&str; 2] = ["/etc/containerd", "/etc/containers"];
 fn install(node: &Node, engine: &str, arguments: &[&str]) {
     let mut install = node.handler().command();
     install.args(["install", engine]).args(arguments);
-    let _ = Run::of(&mut install).success();
+    let _ = Run::capture(&mut install).success();
 }
 
 #[test]

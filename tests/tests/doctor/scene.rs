@@ -85,7 +85,7 @@ pub(crate) fn doctor_by(node: &Node, program: &str, arguments: &[&str]) -> Repor
 
 #[track_caller]
 fn report(command: &mut Command) -> Report {
-    let run = Run::of(command.args(["crust", "doctor", "--json"]));
+    let run = Run::capture(command.args(["crust", "doctor", "--json"]));
     assert_eq!(
         (run.stderr.as_str(), run.stdout.lines().count()),
         ("", 1),

@@ -45,7 +45,7 @@ fn admit_decisions(dir: &TestDir, policy: &str, pods: &str) -> Vec<String> {
         .arg(pods)
         .arg("--manifests")
         .arg(directory);
-    let run = Run::of(admit.arg("--admission-policy").arg(policy)).success();
+    let run = Run::capture(admit.arg("--admission-policy").arg(policy)).success();
     run.stderr.lines().map(str::to_owned).collect()
 }
 
@@ -97,7 +97,7 @@ fn documented_commands_and_flags_exist() {
     for name in named {
         assert!(actual.contains(name), "no flag --{name}");
     }
-    let help = Run::of(Command::new(binary("crustlet")).arg("--help")).success();
+    let help = Run::capture(Command::new(binary("crustlet")).arg("--help")).success();
     let (_, listed) = help.stdout.split_once("Commands:\n").unwrap();
     let listed = listed.lines().take_while(|line| !line.is_empty());
     let listed: BTreeSet<&str> = listed
@@ -180,7 +180,7 @@ fn manifests_and_policies_in_documents_are_accepted() {
         });
         assert_ne!(wrong, manifests, "{name}");
         fs::write(dir.join("pods.yaml"), wrong).unwrap();
-        let run = Run::of(
+        let run = Run::capture(
             Command::new(binary("crustlet"))
                 .arg("admit")
                 .arg(dir.join("pods.yaml")),
@@ -237,7 +237,7 @@ fn lines_of(testbed: &Testbed, command: &str) -> Vec<String> {
         .args(["-ec", command])
         .current_dir(dir.join("checkout"));
     shell.env("PATH", format!("{}:{path}", dir.join("bin").display()));
-    let run = Run::within(&mut shell, OUTPUT_TIMEOUT);
+    let run = Run::capture_within(&mut shell, OUTPUT_TIMEOUT);
     let run = run.unwrap_or_else(|| panic!("{command} does not end"));
     let root = testbed.crustlet.root().to_str().unwrap();
     let text = format!("{}{}", run.stdout, run.stderr).replace(root, "/var/lib/crustlet");

@@ -69,7 +69,7 @@ fn the_transcript_in_the_readme_is_that_of_the_demo() {
         .map(normalized)
         .collect();
     assert!(shown.len() > 10, "{shown:?}");
-    let demo = Run::of(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
+    let demo = Run::capture(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
     let mut printed = demo.stdout.lines().map(normalized);
     for line in shown {
         assert!(

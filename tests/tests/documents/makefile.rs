@@ -34,7 +34,7 @@ fn run(mut make: Command) -> Run {
     for variable in ["MAKEFLAGS", "MAKELEVEL", "DELEGATE", "RELEASE", "SHORT"] {
         make.env_remove(variable);
     }
-    Run::of(&mut make)
+    Run::capture(&mut make)
 }
 
 #[test]

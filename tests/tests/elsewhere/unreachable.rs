@@ -11,7 +11,7 @@ fn explain(node: &Node, source: &Path) -> String {
     let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]).write();
     let mut explain = node.handler().command();
     explain.args(["crust", "explain", "--json", utf8(bundle.path())]);
-    let run = Run::within(&mut explain, WAIT_TIMEOUT);
+    let run = Run::capture_within(&mut explain, WAIT_TIMEOUT);
     let run = run.unwrap_or_else(|| panic!("{}: no answer", source.display()));
     run.success().stdout
 }

@@ -44,7 +44,7 @@ fn assert_changes_nothing(node: &Node, bundle: &Bundle) {
         ])
         .arg(&file);
     strace.arg(node.handler().path());
-    let run = Run::of(strace.args(["crust", "explain", utf8(bundle.path())])).success();
+    let run = Run::capture(strace.args(["crust", "explain", utf8(bundle.path())])).success();
     let trace = fs::read_to_string(&file).unwrap();
     // With -f each line begins with a pid.
     let lines = trace.lines().map(|line| {

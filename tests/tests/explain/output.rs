@@ -67,7 +67,7 @@ fn a_bundle_can_be_given_by_any_path() {
             .args(["crust", "explain"])
             .args(arguments)
             .current_dir(directory);
-        Run::of(&mut command)
+        Run::capture(&mut command)
     };
     let parent = bundle.path().parent().unwrap();
     let name = utf8(bundle.path()).rsplit('/').next().unwrap();

@@ -175,5 +175,5 @@ fn mount_in(sandbox: &Container, device: &LoopDevice, place: &str) {
         format!("mknod /dev/other b {major} {minor} && mount -t {fstype} /dev/other {place}");
     let mut nsenter = Command::new("nsenter");
     nsenter.arg(format!("--target={}", sandbox.pid()));
-    let _ = Run::of(nsenter.args(["--mount", "/bin/sh", "-ec", &script])).success();
+    let _ = Run::capture(nsenter.args(["--mount", "/bin/sh", "-ec", &script])).success();
 }

@@ -80,7 +80,7 @@ on_each_delegate! {
         let (node, device) = Node::with_formatted(delegate, "xfs");
         let mut command = Command::new("xfs_db");
         command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
-        let _ = Run::of(command.arg(device.file())).success();
+        let _ = Run::capture(command.arg(device.file())).success();
         let _ = refused(&node, &device, &[], &["EUCLEAN", "corrupt", "xfs_repair"]);
     }
 
@@ -102,7 +102,7 @@ on_each_delegate! {
         let (device, other) = (node.formatted("btrfs"), LoopDevice::new(node.dir(), 128));
         let mut command = Command::new("mkfs.btrfs");
         command.args(["-q", "-f", "-m", "raid1"]);
-        let _ = Run::of(command.args([device.path(), other.path()])).success();
+        let _ = Run::capture(command.args([device.path(), other.path()])).success();
         let _ = refused(&node, &device, &[], &["btrfs on", "2 devices"]);
     }
 }

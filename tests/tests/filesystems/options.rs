@@ -51,7 +51,7 @@ on_each_delegate! {
         runcrust_tests::volume::with_mounted(device.path(), |root| {
             let mut command = std::process::Command::new("btrfs");
             command.args(["subvolume", "create"]).arg(root.join("data"));
-            let _ = runcrust_tests::Run::of(&mut command).success();
+            let _ = runcrust_tests::Run::capture(&mut command).success();
             std::fs::write(root.join("outside"), "").unwrap();
             std::fs::write(root.join("data/inside"), "").unwrap();
         });

@@ -12,7 +12,7 @@ use runcrust_tests::{Node, Run, on_each_delegate, on_each_file_system};
 use crate::scene::{ALWAYS, GROUP, ON_ROOT_MISMATCH, Scene};
 
 fn btrfs(verb: &[&str], paths: &[&Path]) {
-    let _ = Run::of(Command::new("btrfs").args(verb).args(paths)).success();
+    let _ = Run::capture(Command::new("btrfs").args(verb).args(paths)).success();
 }
 
 /// Creates two subvolumes, one in the other, and two snapshots of the inner one: a writable and a read-only one.

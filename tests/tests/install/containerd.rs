@@ -23,7 +23,7 @@ fn call(node: &Node, verb: &str, file: &Path) -> Run {
 /// Returns the lines of containerd's effective configuration, without the list of its files.
 fn dump(file: &Path) -> Vec<String> {
     let mut containerd = Command::new("containerd");
-    let run = Run::of(
+    let run = Run::capture(
         containerd
             .arg("--config")
             .arg(file)
@@ -249,7 +249,7 @@ fn imports_that_containerd_fails_on_are_refused_or_noted() {
         fs::write(&file, format!("version = 2\nimports = {imports}\n")).unwrap();
         let mut containerd = Command::new("containerd");
         let dump = containerd.arg("--config").arg(&file);
-        let _ = Run::of(dump.args(["config", "dump"])).failure();
+        let _ = Run::capture(dump.args(["config", "dump"])).failure();
     };
     for (imports, words) in [
         ("\"x\"".to_owned(), "imports isn't a list of strings"),

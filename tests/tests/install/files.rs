@@ -249,7 +249,7 @@ fn a_configuration_path_is_relative_to_caller_or_node_root() {
     let (here, node) = (dir.subdir("here"), Node::root_only(Delegate::Runc, ""));
     let mut command = Command::new(node.handler().path());
     command.args(["install", "containerd", "--config", "config.toml"]);
-    let _ = Run::of(command.current_dir(&here)).success();
+    let _ = Run::capture(command.current_dir(&here)).success();
     let text = fs::read_to_string(here.join("config.toml")).unwrap();
     assert!(text.contains("runtimes.crust]"), "{text}");
 
@@ -282,14 +282,14 @@ fn of_two_files_both_or_none_are_changed() {
         "{refused}"
     );
     assert_eq!(tree(&scene.at("etc")), before);
-    let _ = Run::of(Command::new("umount").arg(&more)).success();
+    let _ = Run::capture(Command::new("umount").arg(&more)).success();
     let _ = scene.call("uninstall containerd").success();
     assert_eq!(scene.read(CONFIG), first);
     assert_eq!(scene.read("etc/more/1.toml"), V2);
 }
 
 fn mount(arguments: &[&str]) {
-    let _ = Run::of(Command::new("mount").args(arguments)).success();
+    let _ = Run::capture(Command::new("mount").args(arguments)).success();
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_bind_mounted_file_is_refused_with_a_hint() {
     let refused = scene.installed("install containerd").failure();
     assert!(refused.stderr.contains("is a mount point"), "{refused}");
     assert!(refused.stderr.contains("hint: "), "{refused}");
-    let _ = Run::of(Command::new("umount").arg(&file)).success();
+    let _ = Run::capture(Command::new("umount").arg(&file)).success();
     assert_eq!(scene.read(CONFIG), V2);
     assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
 }

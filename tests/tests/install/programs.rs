@@ -86,7 +86,7 @@ fn the_handler_runs_the_program_by_the_name_it_was_called_by() {
             .env("PATH", &directory)
             .current_dir(&directory);
         command.args(["install", "podman", "--config", utf8(&file)]);
-        let _ = Run::of(&mut command).success();
+        let _ = Run::capture(&mut command).success();
         let text = fs::read_to_string(&file).unwrap();
         assert!(
             text.contains(&format!("crust = [{link:?}]")),
@@ -109,7 +109,7 @@ fn the_called_program_is_found_without_the_environment() {
     let mut command = Command::new(&program);
     command.arg0("runcrust").env_clear().env("PATH", &other);
     command.args(["install", "podman", "--config", utf8(&file)]);
-    let _ = Run::of(&mut command).success();
+    let _ = Run::capture(&mut command).success();
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains(&format!("crust = [{program:?}]")), "{text}");
 }

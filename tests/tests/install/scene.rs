@@ -80,7 +80,7 @@ impl Scene {
 pub(crate) fn run(program: &Path, words: &[&str]) -> Run {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin");
-    Run::of(command.args(words))
+    Run::capture(command.args(words))
 }
 
 /// Returns path, mode and content of everything below a directory.

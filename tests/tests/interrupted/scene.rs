@@ -111,20 +111,21 @@ impl Scene {
     }
 
     pub(crate) fn stage(&self) -> PathBuf {
-        let _ = Run::of(&mut self.stage_command()).success();
+        let _ = Run::capture(&mut self.stage_command()).success();
         self.target()
     }
 
     pub(crate) fn stage_second(&self) -> PathBuf {
         let device = self.second.as_ref().expect("a row with two volumes");
         let target = self.second_target();
-        let _ = Run::of(&mut self.staging_command(&["stage"], &target, device)).success();
+        let _ = Run::capture(&mut self.staging_command(&["stage"], &target, device)).success();
         target
     }
 
     pub(crate) fn stage_for_another_pod(&self) {
         let target = self.other_pods_target();
-        let _ = Run::of(&mut self.staging_command(&["stage"], &target, &self.device)).success();
+        let _ =
+            Run::capture(&mut self.staging_command(&["stage"], &target, &self.device)).success();
     }
 
     pub(crate) fn gc_command(&self) -> Command {
@@ -136,7 +137,7 @@ impl Scene {
     }
 
     pub(crate) fn unstage(&self) -> Run {
-        Run::of(&mut self.unstage_command())
+        Run::capture(&mut self.unstage_command())
     }
 
     pub(crate) fn publish_command(&self, sandbox: &Container) -> Command {

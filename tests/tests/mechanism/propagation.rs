@@ -22,7 +22,7 @@ struct SharedMount<'a>(&'a Path);
 
 impl<'a> SharedMount<'a> {
     fn new(path: &'a Path) -> Self {
-        let _ = Run::of(
+        let _ = Run::capture(
             Command::new("mount")
                 .args(["--bind", "--make-shared"])
                 .args([path, path]),
@@ -34,7 +34,7 @@ impl<'a> SharedMount<'a> {
 
 impl Drop for SharedMount<'_> {
     fn drop(&mut self) {
-        let _ = Run::of(
+        let _ = Run::capture(
             Command::new("umount")
                 .args(["--recursive", "--lazy"])
                 .arg(self.0),
@@ -66,7 +66,7 @@ fn mount_inner_on_host(directory: &Path) {
     let inner = directory.join("inner");
     fs::create_dir(&inner).unwrap();
     let mut mount = Command::new("mount");
-    let _ = Run::of(mount.args(["-t", "tmpfs", "late"]).arg(inner)).success();
+    let _ = Run::capture(mount.args(["-t", "tmpfs", "late"]).arg(inner)).success();
 }
 
 /// Mounts a tmpfs below the container's `/shared`, and returns whether it appears on the host.
@@ -267,7 +267,7 @@ on_each_delegate! {
         let hook_begins = |step: &Step| {
             if step.program == "crust-mount-hook publish" && !is_mounted {
                 let mut mount = Command::new("mount");
-                let _ = Run::of(mount.args(["-t", "tmpfs", "others"]).arg(&place)).success();
+                let _ = Run::capture(mount.args(["-t", "tmpfs", "others"]).arg(&place)).success();
                 fs::write(place.join("file"), "another program's").unwrap();
                 is_mounted = true;
             }
@@ -296,7 +296,7 @@ on_each_delegate! {
         let mine = directory.join("mine");
         fs::create_dir(&mine).unwrap();
         let mut mount = Command::new("mount");
-        let _ = Run::of(mount.arg(volume.device.path()).arg(&mine)).success();
+        let _ = Run::capture(mount.arg(volume.device.path()).arg(&mine)).success();
         let before = volume.device.host_mounts();
         let mut bundle = volume.app_bundle(&sandbox);
         bundle.spec_mut()["linux"]["rootfsPropagation"] = json!("rshared");
@@ -495,6 +495,6 @@ impl AttachMount {
 impl Drop for AttachMount {
     fn drop(&mut self) {
         let mut umount = Command::new("umount");
-        let _ = Run::of(umount.args(["--recursive", "--lazy"]).arg(&self.0));
+        let _ = Run::capture(umount.args(["--recursive", "--lazy"]).arg(&self.0));
     }
 }

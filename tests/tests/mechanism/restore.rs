@@ -84,7 +84,7 @@ fn checkpoint_and_restore(
         images.to_str().unwrap(),
         container.id(),
     ];
-    let _ = Run::of(&mut container.command(&checkpoint)).success();
+    let _ = Run::capture(&mut container.command(&checkpoint)).success();
     let _ = container.delete_force();
     after_delete();
     let _ = container

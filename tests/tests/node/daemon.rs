@@ -42,7 +42,8 @@ fn a_pod_outlives_a_reloaded_restarted_and_killed_daemon() {
     let pid_field = format!("_PID={second}");
     wait_until("the line about the reload", WAIT_TIMEOUT, || {
         let mut journal = Command::new("journalctl");
-        let lines = Run::of(journal.args(["--quiet", &pid_field, "MESSAGE=reloaded"])).success();
+        let lines =
+            Run::capture(journal.args(["--quiet", &pid_field, "MESSAGE=reloaded"])).success();
         !lines.stdout.is_empty()
     });
     assert_eq!(daemon(), second, "the reload restarted the daemon");
@@ -73,12 +74,12 @@ fn the_journal_has_a_calls_fields() {
     let refused = pod.ops().stage(request).unwrap_err();
     assert_eq!(refused.code(), Code::InvalidArgument);
     pod.ops().unstage(pod.target()).unwrap();
-    let _ = Run::of(Command::new("journalctl").arg("--sync")).success();
+    let _ = Run::capture(Command::new("journalctl").arg("--sync")).success();
 
     let volume = format!("CRUST_VOLUME={:?}", pod.target());
     let mut journal = Command::new("journalctl");
     journal.args(["--unit", SERVICE, "--output", "json", &volume]);
-    let journal = Run::of(&mut journal).success();
+    let journal = Run::capture(&mut journal).success();
     let entries = journal
         .stdout
         .lines()
@@ -108,7 +109,7 @@ fn the_journal_has_a_calls_fields() {
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn crust_ops_check_finds_the_packages_runtime() {
-    let check = Run::of(Command::new("crust_ops").arg("--check")).success();
+    let check = Run::capture(Command::new("crust_ops").arg("--check")).success();
     for program in ["/usr/bin/runcrust", "/usr/local/bin/runcrust-crun"] {
         let line = format!("pass  runtime-cli: {program}");
         assert!(check.stdout.lines().any(|it| it == line), "{check}");
@@ -157,7 +158,7 @@ fn the_unit_restricts_the_daemon_but_not_its_mounts() {
     }
     let mut exposure = Command::new("systemd-analyze");
     exposure.args(["security", "--no-pager", "--threshold=60", SERVICE]);
-    let exposure = Run::of(&mut exposure).success();
+    let exposure = Run::capture(&mut exposure).success();
     println!(
         "{}",
         exposure.stdout.trim().lines().last().unwrap_or_default()

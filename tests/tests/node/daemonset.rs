@@ -30,7 +30,7 @@ fn spec(component: Option<&str>) -> PodSpec {
 }
 
 fn run(program: &str, arguments: &[&str]) -> Run {
-    Run::of(Command::new(program).args(arguments))
+    Run::capture(Command::new(program).args(arguments))
 }
 
 /// Builds and imports the image that the pods name, with the programs that the packages have installed.

@@ -7,7 +7,7 @@ use runcrust_tests::Run;
 #[test]
 #[ignore = "needs the e2e node; runs in the guest: make vm-test"]
 fn doctor_passes_on_this_node() {
-    let run = Run::of(Command::new("runcrust").args(["crust", "doctor"])).success();
+    let run = Run::capture(Command::new("runcrust").args(["crust", "doctor"])).success();
     for expected in [
         "pass  mount API: ",
         "pass  capabilities: sufficient",

@@ -46,7 +46,7 @@ on_each_delegate! {
         let pod = InstalledPod::new(delegate);
         let disk = Disk::take();
         let mut mkfs = Command::new("mkfs.ext4");
-        let _ = Run::of(mkfs.args(["-q", "-F"]).arg(disk.path()).arg("64M")).success();
+        let _ = Run::capture(mkfs.args(["-q", "-F"]).arg(disk.path()).arg("64M")).success();
         pod.stage(&disk).unwrap();
         let sandbox = pod.run();
         let app = pod.app(&sandbox, "one");

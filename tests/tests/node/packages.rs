@@ -25,7 +25,7 @@ fn packages() -> Vec<PathBuf> {
 
 #[track_caller]
 fn dpkg(arguments: &[&str], files: &[PathBuf]) {
-    let _ = Run::of(Command::new("dpkg").args(arguments).args(files)).success();
+    let _ = Run::capture(Command::new("dpkg").args(arguments).args(files)).success();
 }
 
 /// Returns a guard that reinstalls both packages if one is missing.
@@ -35,7 +35,7 @@ fn reinstall_on_drop() -> Cleanup {
         if programs.iter().all(|program| Path::new(program).exists()) {
             return Vec::new();
         }
-        let install = Run::of(Command::new("dpkg").arg("--install").args(packages()));
+        let install = Run::capture(Command::new("dpkg").arg("--install").args(packages()));
         let failed = Some(install).filter(|run| !run.status.success());
         failed.iter().map(Run::to_string).collect()
     })
@@ -93,7 +93,7 @@ on_each_delegate! {
         let app = pod.app(&sandbox, "one");
         let _reinstall = reinstall_on_drop();
         let remove = ["--remove", "crust-ops", "runcrust"];
-        let removal = Run::of(Command::new("dpkg").args(remove)).failure();
+        let removal = Run::capture(Command::new("dpkg").args(remove)).failure();
         removal.assert_contains(&["pv-1", "hint: resolve this, then run runcrust uninstall all"]);
         for program in ["runcrust", "crust-mount-hook", "crust_ops"] {
             assert!(Path::new("/usr/bin").join(program).exists(), "{program}");
@@ -130,7 +130,7 @@ fn a_removal_of_the_default_runtime_is_refused() {
     )
     .unwrap();
     let remove = ["--remove", "crust-ops", "runcrust"];
-    let removal = Run::of(Command::new("dpkg").args(remove)).failure();
+    let removal = Run::capture(Command::new("dpkg").args(remove)).failure();
     assert!(
         removal.stderr.contains("is the default runtime"),
         "{removal}"

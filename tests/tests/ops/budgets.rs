@@ -94,7 +94,7 @@ fn a_stage_by_hand_needs_few_system_calls() {
     let _ = node.stage("pod-a", "pv-1", &device, &[]);
     let target = node.target("pod-a", "pv-2");
     let file = node.dir().join("strace");
-    let _ = Run::of(&mut traced(&stage(&node, &target, &device), &[], &file)).success();
+    let _ = Run::capture(&mut traced(&stage(&node, &target, &device), &[], &file)).success();
     let trace = calls(&file);
     assert!(trace.iter().any(|line| is_entry_rename(line)), "{trace:#?}");
     assert!(trace.len() <= COMMAND_LINE, "{}: {trace:#?}", trace.len());

@@ -22,7 +22,7 @@ fn installed() -> (Node, PathBuf) {
 }
 
 fn check(ops: &Ops) -> Run {
-    Run::of(ops.command().arg("--check"))
+    Run::capture(ops.command().arg("--check"))
 }
 
 /// Runs the check below another program.
@@ -32,7 +32,7 @@ fn check_below(ops: &Ops, program: &str, arguments: &[&str]) -> Run {
     by.args(arguments)
         .arg(command.get_program())
         .args(command.get_args());
-    Run::of(by.arg("--check"))
+    Run::capture(by.arg("--check"))
 }
 
 #[track_caller]
@@ -94,7 +94,7 @@ fn the_runtime_is_the_one_beside_its_real_path() {
     let mut check = Command::new(link);
     check.arg("--config").arg(config).arg("--check");
     let runtime = dir.join("bin/runcrust");
-    assert_fails(Run::of(&mut check), "runtime-cli", utf8(&runtime));
+    assert_fails(Run::capture(&mut check), "runtime-cli", utf8(&runtime));
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn configuration_errors_are_reported_as_at_the_start() {
     ops.reconfigure(&node, "max_calls = 9223372036854775807");
     let range = "max_calls: 9223372036854775807 isn't in the range 1 to 10000";
     assert_fails(check(), "configuration", range);
-    let error = Run::of(&mut ops.command()).failure();
+    let error = Run::capture(&mut ops.command()).failure();
     assert!(error.stderr.contains(range), "{error}");
     fs::remove_file(ops.config()).unwrap();
     assert_fails(check(), "configuration", utf8(ops.config()));
@@ -141,7 +141,7 @@ fn configuration_errors_are_reported_as_at_the_start() {
         "user",
         "uid 1000 isn't root",
     );
-    let error = Run::of(&mut ops.command()).failure();
+    let error = Run::capture(&mut ops.command()).failure();
     assert_eq!(error.stderr.lines().count(), 1, "{error}");
     assert!(
         error.stderr.contains("expected a sequence"),

@@ -116,7 +116,7 @@ fn running_out_of_descriptors_is_logged_and_survived() {
     let limit_to = |soft: u64| {
         let limit = format!("--nofile={soft}:");
         let pid = ops.pid().to_string();
-        Run::of(Command::new("prlimit").args(["--pid", &pid, &limit])).success()
+        Run::capture(Command::new("prlimit").args(["--pid", &pid, &limit])).success()
     };
     let (before, _) = descriptors(&ops);
     // Open descriptors stay open.

@@ -103,7 +103,7 @@ fn sockets_of_systemd_are_used() {
 #[test]
 fn a_socket_in_use_is_not_replaced() {
     let (_node, ops) = Ops::with_node(Delegate::Runc);
-    let second = Run::of(&mut ops.command()).failure();
+    let second = Run::capture(&mut ops.command()).failure();
     let expected = format!(
         "crust_ops: bind {}: address in use; hint: stop the other crust_ops that is running\n",
         ops.socket().display()
@@ -116,7 +116,7 @@ fn a_socket_in_use_is_not_replaced() {
     ops.kill();
     fs::remove_file(ops.crust_socket()).unwrap();
     fs::write(ops.crust_socket(), "mine").unwrap();
-    let third = Run::of(&mut ops.command()).failure();
+    let third = Run::capture(&mut ops.command()).failure();
     assert!(third.stderr.contains("isn't a stream socket"), "{third}");
     assert_eq!(fs::read_to_string(ops.crust_socket()).unwrap(), "mine");
 }
@@ -127,7 +127,7 @@ fn an_unknown_socket_from_systemd_is_named_in_the_error() {
     let ops = Ops::stopped(&node, "");
     let _elsewhere = UnixListener::bind(ops.socket()).unwrap();
     let passed = UnixListener::bind(node.dir().join("x")).unwrap();
-    let run = Run::of(&mut socket_activated(&ops, &[(&passed, "runtime")])).failure();
+    let run = Run::capture(&mut socket_activated(&ops, &[(&passed, "runtime")])).failure();
     for words in [
         &*format!("bind {}: address in use", ops.socket().display()),
         "with the name \"runtime\"",
@@ -177,9 +177,9 @@ fn a_socket_that_others_could_replace_is_refused() {
             socket.display(),
             others.display()
         );
-        let run = Run::of(&mut ops.command()).failure();
+        let run = Run::capture(&mut ops.command()).failure();
         assert_eq!(run.stderr, format!("crust_ops: {expected}\n"));
-        let run = Run::of(ops.command().arg("--check")).failure();
+        let run = Run::capture(ops.command().arg("--check")).failure();
         let line = format!("FAIL  socket: {expected}");
         assert!(run.stdout.lines().any(|it| it == line), "{run}");
         assert!(!socket.exists() && !others.join("missing").exists());

@@ -117,9 +117,9 @@ fn journal_entries_have_a_priority_and_fields() {
 
     // A daemon that cannot start writes its error as a line, with a priority.
     fs::write(ops.config(), "listn = 1").unwrap();
-    let run = Run::of(&mut after_script(&ops, "export JOURNAL_STREAM=1:2")).failure();
+    let run = Run::capture(&mut after_script(&ops, "export JOURNAL_STREAM=1:2")).failure();
     assert!(run.stderr.starts_with("crust_ops: "), "{run}");
-    let run = Run::of(&mut after_script(&ops, JOURNAL)).failure();
+    let run = Run::capture(&mut after_script(&ops, JOURNAL)).failure();
     assert!(run.stderr.starts_with("<3>crust_ops: "), "{run}");
 }
 

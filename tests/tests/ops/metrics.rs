@@ -219,7 +219,7 @@ fn a_connection_is_for_one_request() {
 fn a_public_metrics_address_is_refused() {
     let node = Node::trusted(Delegate::Runc, "");
     let ops = Ops::stopped(&node, "metrics_listen = \"0.0.0.0:9\"");
-    let run = runcrust_tests::Run::of(&mut ops.command()).failure();
+    let run = runcrust_tests::Run::capture(&mut ops.command()).failure();
     assert!(
         run.stderr
             .contains("metrics_listen: 0.0.0.0:9 isn't a loopback address"),

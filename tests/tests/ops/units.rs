@@ -21,7 +21,7 @@ fn install(dir: &TestDir) -> PathBuf {
         .args(["install-units", "DESTDIR="])
         .arg(format!("PREFIX={}", prefix.display()))
         .env_remove("MAKEFLAGS");
-    let _ = Run::of(&mut make).success();
+    let _ = Run::capture(&mut make).success();
     prefix
 }
 
@@ -54,7 +54,7 @@ fn systemd_accepts_the_units() {
     let mut verify = Command::new("systemd-analyze");
     verify.args(["verify", "--man=no"]);
     verify.args(names.iter().map(|name| units(&prefix).join(name)));
-    let run = Run::of(&mut verify).success();
+    let run = Run::capture(&mut verify).success();
     assert_eq!((&*run.stdout, &*run.stderr), ("", ""), "{run}");
     let service = units(&prefix).join("crust_ops.service");
     let program = format!("{}/bin/crust_ops", prefix.display());
@@ -87,7 +87,7 @@ fn the_capabilities_in_the_unit_suffice() {
     let remaining = remaining.to_lowercase().replace("cap_", "");
     let remaining: Vec<&str> = remaining.split_whitespace().collect();
     assert!(remaining.contains(&"sys_admin"), "{remaining:?}");
-    let all = Run::of(Command::new("setpriv").arg("--list-caps")).success();
+    let all = Run::capture(Command::new("setpriv").arg("--list-caps")).success();
     let others = all.stdout.lines().filter(|name| !remaining.contains(name));
     let dropped: Vec<String> = others.map(|name| format!("-{name}")).collect();
     let ops = Ops::stopped(&node, "");

@@ -82,7 +82,7 @@ impl Trap {
 
     #[track_caller]
     fn run(&self, command: Command) -> Run {
-        Run::of(&mut self.with_environment(command)).success()
+        Run::capture(&mut self.with_environment(command)).success()
     }
 
     #[track_caller]

@@ -212,7 +212,7 @@ on_each_delegate! {
         let calls = |bundle: &Bundle| {
             let file = bundle.path().join("calls");
             let app = volume.container(bundle);
-            let _ = Run::of(&mut fault_injection::traced(&app.create_command(), "capset,prctl", &file)).success();
+            let _ = Run::capture(&mut fault_injection::traced(&app.create_command(), "capset,prctl", &file)).success();
             let calls = fs::read_to_string(file).unwrap();
             calls.lines().filter(|line| line.contains("cap") || line.contains("CAP")).count()
         };

@@ -132,7 +132,7 @@ fn gc_and_list_keep_few_files_open() {
         let crust = staged.handler().command();
         command.args(["-c", "ulimit -n 64 && exec \"$@\"", "sh"]);
         command.arg(crust.get_program()).args(crust.get_args());
-        let run = Run::of(command.arg("crust").args(arguments).arg("--json")).success();
+        let run = Run::capture(command.arg("crust").args(arguments).arg("--json")).success();
         serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {run}"))
     };
     let report = limited(&["gc"]);

@@ -120,7 +120,7 @@ fn runcrust_as_its_own_delegate_is_refused() {
             .arg(bundle.id());
         // Cleans up if the create should succeed.
         let _guard = node.container(&bundle);
-        let run = Run::of(&mut command).failure();
+        let run = Run::capture(&mut command).failure();
         let lines = runcrust_tests::container::parse_log(&fs::read_to_string(&log).unwrap());
         let [line] = lines.as_slice() else {
             panic!("{lines:?} of {run}");
@@ -153,7 +153,7 @@ fn a_delegate_that_cannot_be_run_is_refused_by_name() {
         let mut run = container.command(&["run", "--bundle"]);
         run.arg(bundle.path())
             .args(["-f", "config.json", bundle.id()]);
-        let _ = Run::of(&mut run).failure();
+        let _ = Run::capture(&mut run).failure();
         let error = container.last_log_error().expect("an error in the log");
         assert!(error.contains(delegate.to_str().unwrap()), "{error}");
     }

@@ -42,7 +42,7 @@ on_each_delegate! {
             let mut create = Command::new(volume.handler().path());
             create.arg("--log").arg(&log).args(["--log-format", "json", "--root"]).arg(container.root());
             create.args(["create", "--bundle"]).arg(bundle.path()).arg(container.id());
-            let _ = Run::of(&mut create).failure();
+            let _ = Run::capture(&mut create).failure();
         });
         let sentence = fs::read_to_string(&log).unwrap();
         assert_contains(&sentence, &["volume pv-1: ", "Read-only file system", "hint: ", "replaces the config.json"]);
@@ -75,10 +75,10 @@ on_each_delegate! {
 fn while_read_only(directory: &Path, work: impl FnOnce()) {
     let mount = |arguments: &[&str]| {
         let mut mount = Command::new("mount");
-        let _ = Run::of(mount.args(arguments).arg(directory)).success();
+        let _ = Run::capture(mount.args(arguments).arg(directory)).success();
     };
     mount(&["--bind", directory.to_str().unwrap()]);
     mount(&["-o", "remount,bind,ro"]);
     work();
-    let _ = Run::of(Command::new("umount").arg(directory)).success();
+    let _ = Run::capture(Command::new("umount").arg(directory)).success();
 }

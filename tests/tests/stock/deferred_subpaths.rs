@@ -91,19 +91,19 @@ on_each_delegate! {
     fn a_subpath_in_a_btrfs_subvolume_shows_the_volume(delegate: Delegate) {
         let node = Node::new(delegate);
         let disk = LoopDevice::new(node.dir(), 128);
-        let _ = Run::of(std::process::Command::new("mkfs.btrfs").arg("-q").arg(disk.path())).success();
+        let _ = Run::capture(std::process::Command::new("mkfs.btrfs").arg("-q").arg(disk.path())).success();
         let whole = node.dir().subdir("btrfs");
         mount_at(disk.path(), &whole, "btrfs", "");
         for subvolume in ["@other", "@k", "@k/pods"] {
             let mut create = std::process::Command::new("btrfs");
-            let _ = Run::of(create.args(["subvolume", "create"]).arg(whole.join(subvolume))).success();
+            let _ = Run::capture(create.args(["subvolume", "create"]).arg(whole.join(subvolume))).success();
         }
         let _ = node.dir().subdir("kubelet");
         mount_at(disk.path(), &node.handler().kubelet_dir(), "btrfs", "subvol=@k");
         let device = node.ext4();
         let target = node.stage(POD, "pv-1", &device, &[]);
         let mut create = std::process::Command::new("btrfs");
-        let _ = Run::of(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
+        let _ = Run::capture(create.args(["subvolume", "create"]).arg(target.join("sv"))).success();
         let pod = Pod::with_volume(StagedVolume { target, device, node });
         assert_shows_the_volume(&pod, "sv/db");
         assert_second_subpath_shows_the_volume(&pod, "db", 1);

@@ -74,7 +74,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let container = node.container(&Bundle::plain(node.dir()).write());
         let trace = Trace::in_directory(node.dir().path());
-        let _ = Run::of(&mut trace.wrap(&container.command(&["state", container.id()])));
+        let _ = Run::capture(&mut trace.wrap(&container.command(&["state", container.id()])));
         let (part, _) = trace.part();
         assert!(part.count() <= START, "{part:#?}");
     }

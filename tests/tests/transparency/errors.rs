@@ -43,7 +43,7 @@ impl Refused {
         command.args(["create", "--bundle"]).arg(self.bundle.path());
         command.arg(self.bundle.id()).env_clear();
         command.current_dir(self.node.dir().path());
-        Run::of(&mut command)
+        Run::capture(&mut command)
     }
 
     #[track_caller]
@@ -174,7 +174,7 @@ on_each_delegate! {
         );
         let mut command = Command::new("/bin/sh");
         command.args(["-ec", &script]).arg(refused.node.handler().path());
-        let run = Run::of(&mut command);
+        let run = Run::capture(&mut command);
         assert_eq!(run.status.code(), Some(1), "{run}");
     }
 

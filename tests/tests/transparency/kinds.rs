@@ -77,7 +77,7 @@ on_each_delegate! {
         let mut command = node.handler().command();
         command.arg("--root").arg(bundle.runtime_root()).arg("--log").arg(&log);
         command.args(["create", "--bundle"]).arg(bundle.path()).arg(bundle.id());
-        let refused = Run::of(&mut command).failure();
+        let refused = Run::capture(&mut command).failure();
         let text = fs::read_to_string(&log).unwrap();
         match delegate {
             Delegate::Runc => assert!(text.starts_with("time=\""), "{text}"),
@@ -100,7 +100,7 @@ on_each_delegate! {
             let app = node.container(&bundle);
             for mut command in [app.create_command(), app.command(&["state", app.id()])] {
                 let _ = fs::remove_file(app.log_path());
-                let _ = Run::of(&mut command).failure();
+                let _ = Run::capture(&mut command).failure();
                 let lines = parse_log(&fs::read_to_string(app.log_path()).unwrap());
                 let [line] = lines.as_slice() else {
                     panic!("{lines:?}");

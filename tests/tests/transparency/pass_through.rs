@@ -171,7 +171,7 @@ on_each_delegate! {
             vec!["delete", "--force", id],
             vec!["no-such-command"],
         ] {
-            let _ = Run::of(&mut trace.wrap(&app.command(&arguments)));
+            let _ = Run::capture(&mut trace.wrap(&app.command(&arguments)));
             let (part, execs) = trace.part();
             part.assert_changes_nothing();
             // Further execs are the delegate's.

@@ -52,7 +52,7 @@ fn run(node: &Node, program: &Path) -> Run {
     command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
     command.args(["unshare", "--user", "--map-root-user", "--mount"]);
     command.arg(program).arg("--root").arg(root);
-    Run::of(
+    Run::capture(
         command
             .args(["run", "--bundle"])
             .arg(bundle.path())

@@ -75,7 +75,7 @@ on_each_delegate! {
         for pair in [ContainerPair::plain(delegate, printing), ContainerPair::apps(delegate, printing)] {
             // crun 1.8.1 does not know --keep, and exits with EX_USAGE.
             let kept = pair.assert_same("--root @ROOT run --keep --bundle @BUNDLE @ID").failure();
-            let help = Run::of(Runtime::bare(delegate).command().args(["run", "--help"])).success();
+            let help = Run::capture(Runtime::bare(delegate).command().args(["run", "--help"])).success();
             let code = if help.stdout.contains("--keep") { 7 } else { 64 };
             assert_eq!(kept.status.code(), Some(code), "{kept:#?}");
             let _ = pair.assert_same("--root @ROOT state @ID");

@@ -55,7 +55,7 @@ fn root(node: &Node, sandbox: &Container, target: &Path) -> PathBuf {
 /// Shuts the file system down (`XFS_IOC_GOINGDOWN`): its device is neither written nor read after that.
 fn shut_down(root: &Path) {
     let mut xfs_io = Command::new("xfs_io");
-    let _ = Run::of(xfs_io.args(["-x", "-r", "-c", "shutdown"]).arg(root)).success();
+    let _ = Run::capture(xfs_io.args(["-x", "-r", "-c", "shutdown"]).arg(root)).success();
 }
 
 /// Returns the device's line in the sandbox's mountinfo.
@@ -175,7 +175,7 @@ on_each_delegate! {
     /// The kernel mounts such a file system read-only, but nothing is wrong with it.
     fn a_file_system_with_the_read_only_feature_is_normal(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        let _ = Run::of(Command::new("tune2fs").args(["-O", "read-only"]).arg(device.path())).success();
+        let _ = Run::capture(Command::new("tune2fs").args(["-O", "read-only"]).arg(device.path())).success();
         // fsGroup is not applied to a read-only file system, as in kubelet.
         let first = Pod::new(&node, "pod-a", &device, &["--fs-group", "2000"]);
         let second = Pod::new(&node, "pod-b", &device, &["--fs-group", "3000"]);
@@ -220,9 +220,9 @@ on_each_delegate! {
         let (volume, _sandbox) = StagedVolume::with_sandbox(delegate);
         let elsewhere = volume.dir().subdir("elsewhere");
         fs::write(elsewhere.join("file"), "").unwrap();
-        let mount = Run::of(Command::new("mount").arg("--bind").args([&elsewhere, &volume.target]));
+        let mount = Run::capture(Command::new("mount").arg("--bind").args([&elsewhere, &volume.target]));
         let run = volume.stats();
-        let umount = Run::of(Command::new("umount").arg(&volume.target));
+        let umount = Run::capture(Command::new("umount").arg(&volume.target));
         let _ = (mount.success(), umount.success());
         assert_normal(&parse(run));
     }

@@ -94,7 +94,7 @@ on_each_delegate! {
         let app = volume.app(&sandbox);
         let mut command = Command::new(&program);
         command.env_clear().args(["crust", "stats"]).arg(&volume.target).current_dir("/");
-        let run = Run::of(&mut command).success();
+        let run = Run::capture(&mut command).success();
         assert_eq!((run.stdout, run.stderr), (expected(&app, "/data"), String::new()));
         for container in [&app, &sandbox] {
             container.stop();

@@ -108,6 +108,6 @@ impl Container {
         process::kill_and_wait(pid.trim().parse().expect("a pid"));
         let mut delete = Command::new(&self.delegate);
         delete.arg("--root").arg(self.bundle.runtime_root());
-        let _ = Run::of(delete.args(["delete", self.bundle.id()])).success();
+        let _ = Run::capture(delete.args(["delete", self.bundle.id()])).success();
     }
 }

@@ -38,7 +38,7 @@ impl Volume {
 
     /// Writes cached changes to the disk.
     pub(super) fn sync(&self) {
-        let _ = Run::of(Command::new("sync").arg("--file-system").arg(&self.root)).success();
+        let _ = Run::capture(Command::new("sync").arg("--file-system").arg(&self.root)).success();
     }
 
     /// Removes the volume from all caches. The device has to be detached, because an attached one keeps its pages.
@@ -59,7 +59,7 @@ impl Volume {
             // Otherwise the kernel writes inode tables in the background for minutes.
             mount.args(["-o", "noinit_itable"]);
         }
-        let _ = Run::of(mount.arg(self.device()).arg(&self.root)).success();
+        let _ = Run::capture(mount.arg(self.device()).arg(&self.root)).success();
     }
 }
 

@@ -56,7 +56,7 @@ impl Walks {
         if tables {
             walk.arg(self.volume.device());
         }
-        let run = Run::of(&mut walk).success();
+        let run = Run::capture(&mut walk).success();
         let numbers = run.stdout.split_whitespace();
         let numbers: Vec<f64> = numbers.map(|it| it.parse().expect("a number")).collect();
         WalkResult {

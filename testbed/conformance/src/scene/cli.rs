@@ -41,7 +41,7 @@ impl Cli {
     pub(crate) fn run(&self, arguments: &[&str]) -> Run {
         let mut command = Command::new(&self.program);
         command.env_clear().arg("crust").args(arguments);
-        Run::within(&mut command, self.timeout).unwrap_or_else(|| {
+        Run::capture_within(&mut command, self.timeout).unwrap_or_else(|| {
             panic!(
                 "{} crust {}: not ended within {:?}",
                 self.program.display(),

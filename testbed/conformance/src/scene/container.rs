@@ -184,13 +184,13 @@ impl Oci {
     }
 
     fn run(&self, arguments: &[&str]) -> Option<Run> {
-        Run::within(&mut self.command(arguments), self.suite.timeout)
+        Run::capture_within(&mut self.command(arguments), self.suite.timeout)
     }
 
     #[track_caller]
     fn run_with_timeout(&self, command: &mut Command) -> Run {
         let timeout = self.suite.timeout;
-        Run::within(command, timeout)
+        Run::capture_within(command, timeout)
             .unwrap_or_else(|| panic!("{command:?} has not ended within {timeout:?}"))
     }
 }

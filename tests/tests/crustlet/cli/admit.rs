@@ -53,7 +53,7 @@ fn it_prints_what_the_agent_decides() {
         let mut admit = std::process::Command::new(binary("crustlet"));
         admit.args(["admit", &path, "-o", "json", "--admission-policy", &policy]);
         admit.args(["--manifests", utf8(manifests.parent().unwrap())]);
-        let run = Run::within(&mut admit, COMMAND_TIMEOUT)
+        let run = Run::capture_within(&mut admit, COMMAND_TIMEOUT)
             .expect("the command ends")
             .success();
         let printed: Value = serde_json::from_str(&run.stdout).unwrap();

@@ -12,7 +12,7 @@ use crate::scene::{Scene, microvm};
 /// Starts one more agent, which has to end by itself with an error.
 #[track_caller]
 fn start_second_agent(scene: &Scene, arguments: &[&str]) -> Run {
-    let ended = Run::within(&mut scene.crustlet.command(arguments), COMMAND_TIMEOUT);
+    let ended = Run::capture_within(&mut scene.crustlet.command(arguments), COMMAND_TIMEOUT);
     ended.expect("the agent refuses to start").failure()
 }
 

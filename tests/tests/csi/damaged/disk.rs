@@ -20,7 +20,7 @@ const SIZE: u64 = 128 << 20;
 /// Returns the offset of a file's first byte on its disk.
 fn first_byte(file: &Path) -> u64 {
     let mut filefrag = Command::new("filefrag");
-    let run = Run::of(filefrag.args(["-e", "-v", "-b1"]).arg(file)).success();
+    let run = Run::capture(filefrag.args(["-e", "-v", "-b1"]).arg(file)).success();
     // `0:   0..  262143:   65011712..  65273855:  262144:`
     let mut lines = run.stdout.lines().map(str::split_whitespace);
     let first = lines.find_map(|mut words| (words.next() == Some("0:")).then(|| words.nth(2)));

@@ -29,7 +29,7 @@ pub(crate) const SANDBOX_THAT_GROWS: Row = Row {
     prepare: |scene| {
         scene.stage();
         scene.grow();
-        let _ = Run::of(&mut scene.resize_command()).success();
+        let _ = Run::capture(&mut scene.resize_command()).success();
         Prepared::create(scene, scene.node.sandbox_bundle(POD))
     },
     repeat: |prepared, scene| {

@@ -51,7 +51,7 @@ pub(crate) const RESIZE: Row = Row {
             Prepared::subcommand(scene.resize_command())
         },
         |_, scene| {
-            let _ = Run::of(&mut scene.resize_command()).success();
+            let _ = Run::capture(&mut scene.resize_command()).success();
             let sandbox = scene.node.sandbox(POD);
             let app = scene.app(&sandbox);
             scene.assert_grown(&app);
@@ -69,7 +69,7 @@ pub(crate) const PUBLISH: Row = Row::new(
     },
     |prepared, scene| {
         let sandbox = prepared.sandbox.expect("a sandbox");
-        let _ = Run::of(&mut scene.publish_command(&sandbox)).success();
+        let _ = Run::capture(&mut scene.publish_command(&sandbox)).success();
         vec![scene.app(&sandbox), sandbox]
     },
 )

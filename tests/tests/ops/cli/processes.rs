@@ -86,7 +86,7 @@ impl Frozen {
     fn new(node: &Node, device: &LoopDevice) -> Self {
         let at = node.dir().subdir("frozen");
         let mut mount = Command::new("mount");
-        let _ = Run::of(mount.arg(device.path()).arg(&at)).success();
+        let _ = Run::capture(mount.arg(device.path()).arg(&at)).success();
         let frozen = Self(at);
         fs::write(frozen.file(), "").unwrap();
         let _ = frozen.fsfreeze("--freeze").success();
@@ -98,14 +98,14 @@ impl Frozen {
     }
 
     fn fsfreeze(&self, action: &str) -> Run {
-        Run::of(Command::new("fsfreeze").arg(action).arg(&self.0))
+        Run::capture(Command::new("fsfreeze").arg(action).arg(&self.0))
     }
 }
 
 impl Drop for Frozen {
     fn drop(&mut self) {
         let _ = self.fsfreeze("--unfreeze");
-        let _ = Run::of(Command::new("umount").arg("--lazy").arg(&self.0));
+        let _ = Run::capture(Command::new("umount").arg("--lazy").arg(&self.0));
     }
 }
 

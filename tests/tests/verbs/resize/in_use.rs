@@ -111,7 +111,7 @@ on_each_delegate! {
         volume.device.wait_until_free(WAIT_TIMEOUT);
         let mut xfs_db = Command::new("xfs_db");
         xfs_db.args(["-r", "-c", "sb 0", "-c", "print imax_pct"]).arg(volume.device.path());
-        assert_eq!(Run::of(&mut xfs_db).success().stdout, "imax_pct = 7\n");
+        assert_eq!(Run::capture(&mut xfs_db).success().stdout, "imax_pct = 7\n");
     }
 
     /// The file system grows, whichever mount of it the resize goes through, and whether that is read-only or not.
@@ -164,7 +164,7 @@ on_each_delegate! {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set=-sys_resource", "--inh-caps=-sys_resource", "--"]);
             command.arg(node.handler().path()).args(["crust", "resize", utf8(&target), min, "0"]);
-            Run::of(&mut command)
+            Run::capture(&mut command)
         };
         assert_eq!(capacity(without("0")), 64 * MIB, "no growth is needed");
         device.set_size(96 * MIB);

@@ -25,7 +25,7 @@ fn resize_unprivileged(volume: &StagedVolume, min: &str) -> Run {
     command
         .arg(volume.handler().path())
         .args(["crust", "resize", utf8(&volume.target), min, "0"]);
-    Run::of(&mut command)
+    Run::capture(&mut command)
 }
 
 /// Returns the message of the volume's condition if that is abnormal.
@@ -244,7 +244,7 @@ on_each_delegate! {
     fn resizing_an_unmounted_ext4_with_errors_is_refused(delegate: Delegate) {
         let node = Node::new(delegate);
         let device = device(&node, "ext4");
-        let _ = Run::of(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
+        let _ = Run::capture(Command::new("debugfs").args(["-w", "-R", "ssv state 2"]).arg(device.path())).success();
         let volume = StagedVolume::on_device(node, device, &[]);
         volume.device.set_size(128 * MIB);
         let names = ["pv-1", utf8(volume.device.path()), "errors", "e2fsck"];
