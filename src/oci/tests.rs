@@ -372,7 +372,7 @@ fn an_edit_of_a_missing_element_is_an_error() {
         ),
         (
             replace_source(0, "x"),
-            "config.json: mounts[0] is a number, not an object",
+            "config.json: mounts[0] is a number, not an object; hint: regenerate the bundle's config.json",
         ),
         (
             push(ArrayPath::Mounts, "1,2"),
