@@ -13,7 +13,7 @@ use crust_state::check::Finding;
 const CHECK: &str = "kubelet's directories";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DirectoryState {
+enum KubeletDirectoryState {
     Missing,
     /// The directory has no `pods` directory. A package may have installed it.
     Unused,
@@ -23,7 +23,7 @@ enum DirectoryState {
 /// The kubelet directories of this node.
 #[derive(Debug, Default)]
 struct KubeletDirectories {
-    configured: Vec<(PathBuf, DirectoryState)>,
+    configured: Vec<(PathBuf, KubeletDirectoryState)>,
     /// Root directories of running kubelets that `kubelet_dirs` doesn't name.
     running_unconfigured: Vec<PathBuf>,
     /// Root directories used by distributions that have pods, and that `kubelet_dirs` doesn't name.
@@ -44,11 +44,11 @@ fn find_directories(config: &Config) -> KubeletDirectories {
     };
     let state = |path: &Path| {
         if !path.is_dir() {
-            DirectoryState::Missing
+            KubeletDirectoryState::Missing
         } else if path.join("pods").is_dir() || running.iter().any(|it| is_same(it, path)) {
-            DirectoryState::Used
+            KubeletDirectoryState::Used
         } else {
-            DirectoryState::Unused
+            KubeletDirectoryState::Unused
         }
     };
     let with_state = configured.iter().map(|path| (path.clone(), state(path)));
@@ -74,14 +74,14 @@ fn judge(directories: &KubeletDirectories) -> Finding {
         let paths: Vec<String> = paths.iter().map(|it| it.display().to_string()).collect();
         paths.join(", ")
     };
-    let in_state = |expected: DirectoryState| -> Vec<PathBuf> {
+    let in_state = |expected: KubeletDirectoryState| -> Vec<PathBuf> {
         let configured = directories.configured.iter();
         let matching = configured.filter(|(_, state)| *state == expected);
         matching.map(|(path, _)| path.clone()).collect()
     };
     let fix = |paths: &[PathBuf]| {
         let configured = directories.configured.iter();
-        let all = configured.filter(|(_, state)| *state == DirectoryState::Used);
+        let all = configured.filter(|(_, state)| *state == KubeletDirectoryState::Used);
         let all: Vec<&PathBuf> = all.map(|(path, _)| path).chain(paths).collect();
         format!("set kubelet_dirs = {all:?} in runcrust's configuration, and restart crust_ops")
     };
@@ -102,8 +102,8 @@ fn judge(directories: &KubeletDirectories) -> Finding {
         return Finding::warn(CHECK, found, fix(&directories.with_pods_unconfigured));
     }
     let (missing, unused) = (
-        in_state(DirectoryState::Missing),
-        in_state(DirectoryState::Unused),
+        in_state(KubeletDirectoryState::Missing),
+        in_state(KubeletDirectoryState::Unused),
     );
     let hint = "set `kubelet_dirs` in runcrust's configuration to kubelet's root directory \
                 (--root-dir); ignore this on a node without kubelet";
@@ -113,7 +113,7 @@ fn judge(directories: &KubeletDirectories) -> Finding {
             format!("{missing}: there is no such directory, so no pod's volumes are found in it");
         return Finding::warn(CHECK, found, hint);
     }
-    if !unused.is_empty() && in_state(DirectoryState::Used).is_empty() {
+    if !unused.is_empty() && in_state(KubeletDirectoryState::Used).is_empty() {
         let unused = listed(&unused);
         let found = format!("{unused}: no kubelet has used it: it has no directory `pods`");
         return Finding::warn(CHECK, found, hint);
@@ -199,7 +199,7 @@ mod tests {
 
     #[test]
     fn the_nodes_kubelet_has_to_be_configured() {
-        use DirectoryState::{Missing, Unused, Used};
+        use KubeletDirectoryState::{Missing, Unused, Used};
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
         for (configured, running, elsewhere, expected) in [
             (

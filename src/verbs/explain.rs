@@ -8,7 +8,7 @@ use crust_blockfs::Deadline;
 use crust_blockfs::device::LoopDeviceCache;
 use crust_state::record::User;
 use crust_state::{Config, CrustDirectory, DelegateKind, timeouts};
-use crust_volume::{EntryLayout, MountPreview, PodAccess};
+use crust_volume::{EntryLayout, MountPreview, VolumeAccess};
 use serde_json::Value;
 
 use super::Failure;
@@ -260,9 +260,9 @@ fn volume_table(volumes: &[ExplainedVolume]) -> Table {
 fn describe_use(preview: &MountPreview, users: &[User], problem: Option<&str>) -> String {
     let users: Vec<String> = users.iter().map(ToString::to_string).collect();
     let mut parts = vec![match &preview.access {
-        Ok(PodAccess::First) => "first mount".to_owned(),
-        Ok(PodAccess::Joins) => format!("joins {}", users.join(", ")),
-        Ok(PodAccess::Mounted) => "already mounted".to_owned(),
+        Ok(VolumeAccess::First) => "first mount".to_owned(),
+        Ok(VolumeAccess::Joins) => format!("joins {}", users.join(", ")),
+        Ok(VolumeAccess::Mounted) => "already mounted".to_owned(),
         Err(_) => problem.unwrap_or_default().to_owned(),
     }];
     if let (Some(group), Some(policy)) = (preview.fs_group, preview.fs_group_change_policy) {

@@ -82,7 +82,7 @@ pub fn run_probes(
 }
 
 /// The indexes of probes that one process makes one after the other.
-type Batch = Vec<u32>;
+type ProbeBatch = Vec<u32>;
 
 /// Runs rounds of batches until it is known which of `count` probes hang.
 ///
@@ -92,13 +92,13 @@ type Batch = Vec<u32>;
 /// tell which probes hang.
 fn run_rounds<R: Clone>(
     count: usize,
-    mut run_batches: impl FnMut(&[Batch], &mut [Option<R>]) -> Result<(), ProbeError>,
+    mut run_batches: impl FnMut(&[ProbeBatch], &mut [Option<R>]) -> Result<(), ProbeError>,
 ) -> Result<Vec<Option<R>>, ProbeError> {
     let control = u32::try_from(count).unwrap_or(u32::MAX);
-    let mut unfinished: Batch = (0..control).collect();
+    let mut unfinished: ProbeBatch = (0..control).collect();
     let mut results = vec![None; count + 1];
     if !unfinished.is_empty() {
-        let batches: Vec<Batch> = unfinished
+        let batches: Vec<ProbeBatch> = unfinished
             .chunks(MAX_LOOP_PROBES)
             .map(<[u32]>::to_vec)
             .collect();
@@ -116,7 +116,7 @@ fn run_rounds<R: Clone>(
         }
         let size = unfinished.len().div_ceil(MAX_PROCESSES);
         was_one_per_process = size == 1;
-        let mut batches: Vec<Batch> = unfinished.chunks(size).map(<[u32]>::to_vec).collect();
+        let mut batches: Vec<ProbeBatch> = unfinished.chunks(size).map(<[u32]>::to_vec).collect();
         batches.push(vec![control]);
         results[count] = None;
         run_batches(&batches, &mut results)?;
@@ -131,7 +131,7 @@ fn run_rounds<R: Clone>(
 /// Has one process make the probes of each batch. Takes the results once all processes have ended, or when the time
 /// limit has passed.
 fn run_batches<'p>(
-    batches: &[Batch],
+    batches: &[ProbeBatch],
     probe: impl Fn(u32) -> &'p Probe,
     limit: Duration,
     results: &mut [Option<ProbeResult>],

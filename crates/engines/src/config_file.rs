@@ -9,7 +9,7 @@ pub(crate) const MARK: &str = "# Added by runcrust install; runcrust uninstall r
 
 /// A configuration file of an engine.
 #[derive(Debug)]
-pub struct ConfigFile {
+pub struct EngineConfigFile {
     /// The path on the node.
     pub(crate) path: PathBuf,
     /// The text; `None` if the file doesn't exist.
@@ -22,7 +22,7 @@ pub struct ConfigFile {
     pub(crate) source: Option<ForeignFile>,
 }
 
-impl ConfigFile {
+impl EngineConfigFile {
     pub(crate) fn new(path: impl Into<PathBuf>, text: Option<String>) -> Self {
         Self {
             path: path.into(),

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use toml_edit::{Item, Value};
 
-use crate::config_file::{ConfigFile, MARK};
+use crate::config_file::{EngineConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
 use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
@@ -52,12 +52,12 @@ impl Engine for Containerd {
         }
     }
 
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
         imports::read(node, first)
     }
 
     /// Lists the runtimes under all names of the plugin, whatever the version of the file is.
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+    fn runtimes(&self, file: &EngineConfigFile) -> Result<Vec<Runtime>> {
         toml::runtimes(file, PLUGINS.map(runtimes_path), |entry| {
             let runtime_type = entry.get("runtime_type").and_then(Item::as_str);
             let options = entry.get("options");
@@ -75,12 +75,12 @@ impl Engine for Containerd {
         })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+    fn defaults(&self, file: &EngineConfigFile) -> Result<Vec<(String, String)>> {
         let key = |plugin| ["plugins", plugin, "containerd", "default_runtime_name"];
         toml::defaults(file, PLUGINS.map(key))
     }
 
-    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[EngineConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let version = check_version(&files[0])?;
         let plugin = plugin_name(version);
         let mut target = None;
@@ -95,7 +95,7 @@ impl Engine for Containerd {
                 target = Some(file);
             }
         }
-        let drop_in = imports::drop_in(files)?.map(|path| ConfigFile::new(path, None));
+        let drop_in = imports::drop_in(files)?.map(|path| EngineConfigFile::new(path, None));
         let file = match (target, &drop_in) {
             (Some(file), _) => file,
             (None, None) => &files[0],
@@ -115,7 +115,7 @@ impl Engine for Containerd {
         })
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
+    fn uninstall(&self, file: &EngineConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::parse_file(file)?;
         for plugin in PLUGINS {
             let runtimes = runtimes_path(plugin);
@@ -135,7 +135,7 @@ impl Engine for Containerd {
         Ok((!versions.into_iter().any(|new| new == left)).then_some(left))
     }
 
-    fn removal_notes(&self, files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
+    fn removal_notes(&self, files: &[EngineConfigFile], _left: &[Option<String>]) -> Vec<String> {
         missing_imports(files)
     }
 
@@ -156,7 +156,7 @@ fn runtimes_path(plugin: &'static str) -> [&'static str; 4] {
 
 /// Returns the version of a configuration, which is that of its first file. For a file that sets nothing it is 2, which
 /// both containerd 1.x and 2.x read.
-fn check_version(main: &ConfigFile) -> Result<i64> {
+fn check_version(main: &EngineConfigFile) -> Result<i64> {
     let toml = Toml::parse_file(main)?;
     let version = toml.get(&["version"]);
     match version.map(Item::as_integer) {
@@ -169,7 +169,7 @@ fn check_version(main: &ConfigFile) -> Result<i64> {
 }
 
 /// Returns the text of a file. Adds a version to a file that sets nothing, because without one it would have version 1.
-fn text_with_version(file: &ConfigFile, version: i64) -> Result<String> {
+fn text_with_version(file: &EngineConfigFile, version: i64) -> Result<String> {
     let text = file.text.as_deref().unwrap_or(MARK);
     if !Toml::parse(&file.path, text)?.is_empty() {
         return Ok(text.to_owned());
@@ -206,7 +206,7 @@ fn add(
 /// Returns `SystemdCgroup` of the node's default runtime, or else of `runc`, or else of any runtime, from the last file
 /// that sets it. kubelet uses the same cgroup driver as these runtimes. In each file only the section for the file's
 /// own version is used. A file without a version has the version `version`.
-fn inherited_cgroup(files: &[ConfigFile], version: i64) -> Result<Option<bool>> {
+fn inherited_cgroup(files: &[EngineConfigFile], version: i64) -> Result<Option<bool>> {
     let parsed = files
         .iter()
         .map(Toml::parse_file)
@@ -245,7 +245,7 @@ fn flag(runtime: &Item) -> Option<bool> {
 
 /// Returns notes for the operator about the installation of a handler.
 fn notes(
-    files: &[ConfigFile],
+    files: &[EngineConfigFile],
     spec: &HandlerSpec<'_>,
     inherited: Option<bool>,
 ) -> Result<Vec<String>> {
@@ -282,7 +282,7 @@ fn notes(
 }
 
 /// Returns notes on files that are imported but don't exist. containerd doesn't start then.
-fn missing_imports(files: &[ConfigFile]) -> Vec<String> {
+fn missing_imports(files: &[EngineConfigFile]) -> Vec<String> {
     let missing = files.iter().skip(1).filter(|file| file.text.is_none());
     let notes = missing.map(|file| {
         format!(

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use toml_edit::Item;
 
-use crate::config_file::{ConfigFile, MARK};
+use crate::config_file::{EngineConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
 use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
@@ -39,11 +39,11 @@ impl Engine for Crio {
         }
     }
 
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
         FILES.read(node, first)
     }
 
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+    fn runtimes(&self, file: &EngineConfigFile) -> Result<Vec<Runtime>> {
         toml::runtimes(file, [RUNTIMES], |entry| {
             let program = entry.get("runtime_path").and_then(Item::as_str);
             let mismatch = match program {
@@ -54,11 +54,11 @@ impl Engine for Crio {
         })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+    fn defaults(&self, file: &EngineConfigFile) -> Result<Vec<(String, String)>> {
         toml::defaults(file, [["crio", "runtime", "default_runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[EngineConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let keys = [&RUNTIMES[..], &[spec.name]].concat();
@@ -74,7 +74,7 @@ impl Engine for Crio {
         Ok(FileEdit::new(&file.path, toml.text()))
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
+    fn uninstall(&self, file: &EngineConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::parse_file(file)?;
         toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         Ok(file.remaining(toml.text()))

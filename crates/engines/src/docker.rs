@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 #[cfg(test)]
 use crate::engine::Samples;
 use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
@@ -33,7 +33,7 @@ impl Engine for Docker {
         }
     }
 
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+    fn runtimes(&self, file: &EngineConfigFile) -> Result<Vec<Runtime>> {
         let mut found = Vec::new();
         // Go's decoder merges objects with the same name.
         let root = parse(file, text(file))?;
@@ -52,13 +52,13 @@ impl Engine for Docker {
         Ok(found)
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+    fn defaults(&self, file: &EngineConfigFile) -> Result<Vec<(String, String)>> {
         let name = parse(file, text(file))?.string(DEFAULT);
         let default = name.map(|name| (DEFAULT.to_owned(), name));
         Ok(default.into_iter().collect())
     }
 
-    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[EngineConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let text = &text_with_runtimes(file)?;
         let root = parse(file, text)?;
@@ -74,7 +74,7 @@ impl Engine for Docker {
         Ok(FileEdit::new(&file.path, format!("{bom}{new}")))
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
+    fn uninstall(&self, file: &EngineConfigFile, handler: &str) -> Result<Option<String>> {
         let mut left = text_with_runtimes(file)?;
         loop {
             let root = parse(file, &left)?;
@@ -97,7 +97,7 @@ impl Engine for Docker {
 
     /// Notes that a reload isn't enough. dockerd keeps its runtimes on a reload if the file sets none (`reloadPlatform`
     /// in moby's `daemon/reload_unix.go`).
-    fn removal_notes(&self, _files: &[ConfigFile], left: &[Option<String>]) -> Vec<String> {
+    fn removal_notes(&self, _files: &[EngineConfigFile], left: &[Option<String>]) -> Vec<String> {
         let sets_runtimes = |text: &String| {
             let root = EditableObject::parse(split_bom(text).1);
             matches!(root, Ok(Some(root)) if root.object(RUNTIMES).is_some())
@@ -150,13 +150,13 @@ impl Engine for Docker {
 
 /// Returns the text that dockerd decodes. dockerd skips a byte order mark, and treats an empty file as `{}`
 /// (`getConflictFreeConfiguration`).
-fn text(file: &ConfigFile) -> &str {
+fn text(file: &EngineConfigFile) -> &str {
     let (_, text) = split_bom(file.text());
     if text.trim().is_empty() { "{}\n" } else { text }
 }
 
 /// Returns the text with an empty object for `"runtimes": null`, which Go's decoder ignores.
-fn text_with_runtimes(file: &ConfigFile) -> Result<String> {
+fn text_with_runtimes(file: &EngineConfigFile) -> Result<String> {
     let text = text(file);
     let root = parse(file, text)?;
     match root.get(RUNTIMES) {
@@ -168,7 +168,7 @@ fn text_with_runtimes(file: &ConfigFile) -> Result<String> {
     }
 }
 
-fn parse<'a>(file: &ConfigFile, text: &'a str) -> Result<EditableObject<'a>> {
+fn parse<'a>(file: &EngineConfigFile, text: &'a str) -> Result<EditableObject<'a>> {
     let object = EditableObject::parse(text).map_err(|error| {
         let message = error.to_string();
         let message = message.split(" at line ").next().unwrap_or(&message);

@@ -5,40 +5,40 @@ use std::path::{Path, PathBuf};
 
 use crust_state::DelegateKind;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::error::Result;
 use crate::node_root::NodeRoot;
 use crate::service::Service;
 
 /// A container engine whose configuration names OCI runtimes ("handlers").
 ///
-/// Methods that take [`ConfigFile`]s are pure: they don't access the node.
+/// Methods that take [`EngineConfigFile`]s are pure: they don't access the node.
 pub trait Engine: Debug + Sync {
     /// Returns the fixed properties of the engine.
     fn info(&self) -> EngineInfo;
 
     /// Reads `first`, and the files that the engine reads together with it. The result begins with `first`, which need
     /// not exist.
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
         Ok(vec![node.read(first)?])
     }
 
     /// Lists the runtimes in a file.
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>>;
+    fn runtimes(&self, file: &EngineConfigFile) -> Result<Vec<Runtime>>;
 
     /// Lists the keys in a file that set the default runtime, with the name of that runtime.
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>>;
+    fn defaults(&self, file: &EngineConfigFile) -> Result<Vec<(String, String)>>;
 
     /// Adds a handler to one of the files or to a new one, or updates it. The caller has made sure that every runtime
     /// with the handler's name is runcrust's.
-    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit>;
+    fn install(&self, files: &[EngineConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit>;
 
     /// Returns the text of a file that contains the handler, without the handler. Returns `None` if `install` created
     /// the file and it has to be removed.
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>>;
+    fn uninstall(&self, file: &EngineConfigFile, handler: &str) -> Result<Option<String>>;
 
     /// Returns notes for the operator about the removal of a handler. `left` is the new text of each file that changes.
-    fn removal_notes(&self, _files: &[ConfigFile], _left: &[Option<String>]) -> Vec<String> {
+    fn removal_notes(&self, _files: &[EngineConfigFile], _left: &[Option<String>]) -> Vec<String> {
         Vec::new()
     }
 

@@ -7,7 +7,7 @@ use crust_state::DelegateKind;
 use serde_json::Value;
 
 use crate::ENGINES;
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::engine::{Engine, HandlerSpec};
 use crate::error::Result;
 use crate::handler::{plan_install, plan_uninstall};
@@ -96,8 +96,8 @@ pub(crate) fn check(engine: &dyn Engine, text: &str) {
 }
 
 /// Returns the engine's default file with this text.
-pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> ConfigFile {
-    ConfigFile::new(engine.info().file, text.map(str::to_owned))
+pub(crate) fn file(engine: &dyn Engine, text: Option<&str>) -> EngineConfigFile {
+    EngineConfigFile::new(engine.info().file, text.map(str::to_owned))
 }
 
 /// Returns the text of the only file after an `install`.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crust_state::DelegateKind;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::engine::{Engine, HandlerSpec, Runtime};
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
@@ -77,7 +77,7 @@ pub fn install(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan> 
 /// Plans to add a handler to files that have been read.
 pub(crate) fn plan_install(
     engine: &dyn Engine,
-    files: Vec<ConfigFile>,
+    files: Vec<EngineConfigFile>,
     spec: &HandlerSpec<'_>,
 ) -> Result<ChangePlan> {
     for file in &files {
@@ -103,12 +103,12 @@ pub fn uninstall(node: &NodeRoot, request: &HandlerRequest) -> Result<ChangePlan
 /// whatever its name is.
 pub(crate) fn plan_uninstall(
     engine: &dyn Engine,
-    files: Vec<ConfigFile>,
+    files: Vec<EngineConfigFile>,
     handler: &str,
     own_program: Option<&str>,
 ) -> Result<ChangePlan> {
     let (mut notes, mut programs) = (Vec::new(), Vec::new());
-    let (mut found, mut foreign): (Vec<&ConfigFile>, _) = (Vec::new(), None);
+    let (mut found, mut foreign): (Vec<&EngineConfigFile>, _) = (Vec::new(), None);
     for file in &files {
         let runtimes = runtimes_named(engine, file, handler)?;
         let checked = runtimes
@@ -166,7 +166,7 @@ pub fn runcrust_handlers(node: &NodeRoot, engine: &dyn Engine) -> Result<Vec<Str
     Ok(names)
 }
 
-fn list_handlers(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handler>> {
+fn list_handlers(engine: &dyn Engine, files: &[EngineConfigFile]) -> Result<Vec<Handler>> {
     let mut found = Vec::new();
     for file in files {
         for runtime in engine.runtimes(file)? {
@@ -182,13 +182,17 @@ fn list_handlers(engine: &dyn Engine, files: &[ConfigFile]) -> Result<Vec<Handle
 }
 
 /// Returns whether a file or a unit shows that the engine is on the node.
-fn is_installed(node: &NodeRoot, engine: &dyn Engine, files: &[ConfigFile]) -> bool {
+fn is_installed(node: &NodeRoot, engine: &dyn Engine, files: &[EngineConfigFile]) -> bool {
     let service = engine.info().service;
     files.iter().any(|file| file.text.is_some())
         || service.is_some_and(|service| service.is_installed(node))
 }
 
-fn runtimes_named(engine: &dyn Engine, file: &ConfigFile, handler: &str) -> Result<Vec<Runtime>> {
+fn runtimes_named(
+    engine: &dyn Engine,
+    file: &EngineConfigFile,
+    handler: &str,
+) -> Result<Vec<Runtime>> {
     let mut runtimes = engine.runtimes(file)?;
     runtimes.retain(|runtime| runtime.name == handler);
     Ok(runtimes)
@@ -198,7 +202,7 @@ fn runtimes_named(engine: &dyn Engine, file: &ConfigFile, handler: &str) -> Resu
 /// counts as runcrust whatever its name is.
 fn check_is_runcrust(
     runtime: &Runtime,
-    file: &ConfigFile,
+    file: &EngineConfigFile,
     own_program: Option<&str>,
 ) -> Result<()> {
     let is_own = |program: &String| is_runcrust(program.as_ref()) || own_program == Some(program);
@@ -213,7 +217,7 @@ fn check_is_runcrust(
 
 /// Fails if a file makes the handler the default runtime. After its removal, containers that name no handler would not
 /// start.
-fn check_not_default(engine: &dyn Engine, files: &[ConfigFile], handler: &str) -> Result<()> {
+fn check_not_default(engine: &dyn Engine, files: &[EngineConfigFile], handler: &str) -> Result<()> {
     for file in files {
         let mut defaults = engine.defaults(file)?.into_iter();
         if let Some((key, name)) = defaults.find(|(_, name)| name == handler) {

@@ -15,7 +15,7 @@ use crust_state::foreign::{
 use crust_state::lock::Lock;
 use crust_state::trust;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::error::{HandlerError, Result};
 
 /// The longest time that a call waits for another call that changes the same node.
@@ -65,22 +65,22 @@ impl NodeRoot {
     }
 
     /// Reads a configuration. Fails if users other than root can change it.
-    pub(crate) fn read(&self, path: &Path) -> Result<ConfigFile> {
+    pub(crate) fn read(&self, path: &Path) -> Result<EngineConfigFile> {
         self.check_directory(path.parent().unwrap_or(path))?;
         let source = match ForeignFile::read(&self.find(path)) {
             Err(ForeignFileError::NotAFile(_)) => return Err(HandlerError::NotAFile(path.into())),
             found => found?,
         };
         let Some(source) = source else {
-            return Ok(ConfigFile::new(path, None));
+            return Ok(EngineConfigFile::new(path, None));
         };
         self.check(path)?;
         let text = String::from_utf8(source.bytes().to_vec());
         let text = text.map_err(|_| HandlerError::NotText(path.into()))?;
         let source = Some(source);
-        Ok(ConfigFile {
+        Ok(EngineConfigFile {
             source,
-            ..ConfigFile::new(path, Some(text))
+            ..EngineConfigFile::new(path, Some(text))
         })
     }
 
@@ -159,7 +159,7 @@ pub(crate) struct DropIns {
 
 impl DropIns {
     /// Reads `first`. If `first` is a main file or a drop-in, also reads all other main files and drop-ins that exist.
-    pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+    pub(crate) fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
         let mut found = vec![node.read(first)?];
         let directory = Path::new(self.directory);
         let main = self.files.iter().map(Path::new);
@@ -175,7 +175,7 @@ impl DropIns {
             if path != first && node.has_file(&path) {
                 let is_packaged = path.starts_with("/usr");
                 let file = node.read(&path)?;
-                found.push(ConfigFile {
+                found.push(EngineConfigFile {
                     is_packaged,
                     ..file
                 });

@@ -8,7 +8,7 @@ use similar::algorithms::{Capture, Compact, Replace, myers};
 use similar::group_diff_ops;
 use similar::udiff::UnifiedHunkHeader;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::error::Result;
 use crate::node_root::NodeRoot;
 
@@ -35,7 +35,7 @@ pub struct FileChange {
 
 impl ChangePlan {
     pub(crate) fn new(
-        mut files: Vec<ConfigFile>,
+        mut files: Vec<EngineConfigFile>,
         edits: Vec<(PathBuf, Option<String>)>,
         notes: Vec<String>,
         programs: Vec<PathBuf>,

@@ -13,7 +13,7 @@ use std::path::Path;
 use crust_state::DelegateKind;
 use toml_edit::{Array, Item, Value};
 
-use crate::config_file::{ConfigFile, MARK};
+use crate::config_file::{EngineConfigFile, MARK};
 #[cfg(test)]
 use crate::engine::Samples;
 use crate::engine::{Engine, EngineInfo, FileEdit, HandlerSpec, Runtime};
@@ -47,11 +47,11 @@ impl Engine for Podman {
         }
     }
 
-    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
+    fn read(&self, node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
         FILES.read(node, first)
     }
 
-    fn runtimes(&self, file: &ConfigFile) -> Result<Vec<Runtime>> {
+    fn runtimes(&self, file: &EngineConfigFile) -> Result<Vec<Runtime>> {
         toml::runtimes(file, [RUNTIMES], |entry| {
             let programs = names(entry).unwrap_or_default();
             let mismatch = match (entry.is_array(), programs.is_empty()) {
@@ -63,11 +63,11 @@ impl Engine for Podman {
         })
     }
 
-    fn defaults(&self, file: &ConfigFile) -> Result<Vec<(String, String)>> {
+    fn defaults(&self, file: &EngineConfigFile) -> Result<Vec<(String, String)>> {
         toml::defaults(file, [["engine", "runtime"]])
     }
 
-    fn install(&self, files: &[ConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
+    fn install(&self, files: &[EngineConfigFile], spec: &HandlerSpec<'_>) -> Result<FileEdit> {
         let file = &files[0];
         let mut toml = Toml::parse(&file.path, file.text.as_deref().unwrap_or(MARK))?;
         let mut notes = Vec::new();
@@ -86,7 +86,7 @@ impl Engine for Podman {
         })
     }
 
-    fn uninstall(&self, file: &ConfigFile, handler: &str) -> Result<Option<String>> {
+    fn uninstall(&self, file: &EngineConfigFile, handler: &str) -> Result<Option<String>> {
         let mut toml = Toml::parse_file(file)?;
         toml.remove(&[&RUNTIMES[..], &[handler]].concat())?;
         for list in &LISTS {
@@ -194,11 +194,11 @@ impl FeatureList {
     fn write(
         &self,
         toml: &mut Toml<'_>,
-        files: &[ConfigFile],
+        files: &[EngineConfigFile],
         spec: &HandlerSpec<'_>,
     ) -> Result<Vec<String>> {
         let (first, is_supported) = (&files[0], (self.is_supported)(spec));
-        let mut others: Vec<&ConfigFile> = files[1..].iter().collect();
+        let mut others: Vec<&EngineConfigFile> = files[1..].iter().collect();
         others.sort_by_key(|file| rank(&file.path));
         let mut names: Vec<String> = self.default.iter().map(|&name| name.to_owned()).collect();
         let mut notes = Vec::new();

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use toml_edit::{Document, Item, Key, Table, TableLike, Value};
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::engine::Runtime;
 use crate::error::{HandlerError, Result};
 
@@ -42,7 +42,7 @@ impl<'a> Toml<'a> {
     }
 
     /// Parses the text of a file. A file that doesn't exist counts as empty.
-    pub(crate) fn parse_file(file: &'a ConfigFile) -> Result<Self> {
+    pub(crate) fn parse_file(file: &'a EngineConfigFile) -> Result<Self> {
         Self::parse(&file.path, file.text())
     }
 
@@ -288,7 +288,7 @@ fn parse(path: &Path, text: &str) -> Result<Document<String>> {
 /// Lists the runtimes in tables of a file. `describe` returns the programs of an entry, and the reason why `install`
 /// can't have written it.
 pub(crate) fn runtimes(
-    file: &ConfigFile,
+    file: &EngineConfigFile,
     tables: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
     describe: impl Fn(&Item) -> (Vec<&str>, Option<String>),
 ) -> Result<Vec<Runtime>> {
@@ -306,7 +306,7 @@ pub(crate) fn runtimes(
 
 /// Returns the elements of `keys` that a file sets to a string, with their values.
 pub(crate) fn defaults(
-    file: &ConfigFile,
+    file: &EngineConfigFile,
     keys: impl IntoIterator<Item = impl AsRef<[&'static str]>>,
 ) -> Result<Vec<(String, String)>> {
     let toml = Toml::parse_file(file)?;

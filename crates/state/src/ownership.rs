@@ -45,18 +45,18 @@ pub enum Conflict {
     #[error(
         "its access mode SINGLE_NODE_SINGLE_WRITER (ReadWriteOncePod) allows one pod or container, and {0} uses it; hint: wait until that {noun} has ended", noun = .0.noun
     )]
-    Exclusive(VolumeOwner),
+    Exclusive(OwnerDescription),
     /// The configuration `shared = "deny"` allows one pod per volume.
     #[error(
         "{0} uses it, and shared = \"deny\" in runcrust's configuration allows one pod or container per volume; hint: wait until that {noun} has ended", noun = .0.noun
     )]
-    SharingDenied(VolumeOwner),
+    SharingDenied(OwnerDescription),
     /// A superblock has one set of options. The kernel would silently ignore those of a second mount.
     #[error(
         "{owner} has it mounted as {existing}, which can't be changed to {requested} while it is in use; hint: stage the volume with the same file system and options for all of its users, or stop that {noun} first", noun = .owner.noun
     )]
     Superblock {
-        owner: VolumeOwner,
+        owner: OwnerDescription,
         /// The superblock that is mounted.
         existing: String,
         /// The superblock that the pod requests.
@@ -67,7 +67,7 @@ pub enum Conflict {
         "{owner} has it mounted with {existing}, and it can't be mounted with {requested} at the same time; hint: {noun}s that share a volume need the same SELinux level{level}", noun = owner.noun, level = level(owner.noun)
     )]
     Label {
-        owner: VolumeOwner,
+        owner: OwnerDescription,
         /// The label that the volume is mounted with.
         existing: SelinuxLabel,
         /// The label that the pod requests.
@@ -78,7 +78,7 @@ pub enum Conflict {
         "{owner} uses the same data through device {existing} (this volume's device is {requested}); hint: stage both volumes with the same device"
     )]
     Alias {
-        owner: VolumeOwner,
+        owner: OwnerDescription,
         /// The device that the owner uses.
         existing: DeviceNumber,
         /// The device that the pod requests.
@@ -107,12 +107,12 @@ impl std::fmt::Display for SelinuxLabel {
 
 /// The pod, or the container without a pod, that uses a volume, as a message names it.
 #[derive(Debug, PartialEq, Eq)]
-pub struct VolumeOwner {
+pub struct OwnerDescription {
     name: String,
     noun: &'static str,
 }
 
-impl VolumeOwner {
+impl OwnerDescription {
     fn from_user(user: &User) -> Self {
         Self {
             name: user.owner(),
@@ -121,7 +121,7 @@ impl VolumeOwner {
     }
 }
 
-impl std::fmt::Display for VolumeOwner {
+impl std::fmt::Display for OwnerDescription {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(&self.name)
     }
@@ -153,7 +153,7 @@ pub fn decide_access(
         let Some(user) = other_pod.or(record.users.first()) else {
             continue;
         };
-        let owner = VolumeOwner::from_user(user);
+        let owner = OwnerDescription::from_user(user);
         if record.device != request.device {
             let (existing, requested) = (record.device, request.device);
             return Err(Conflict::Alias {

@@ -16,7 +16,7 @@ use crust_blockfs::device::Device;
 /// if both have the same meaning. Device paths are compared by the devices that they lead to now.
 #[must_use]
 pub fn differences(config: &Config, staged: &MountInfo, requested: &MountInfo) -> Vec<String> {
-    compare(config, staged, Usage::Unused, requested, &device_number)
+    compare(config, staged, VolumeUse::Unused, requested, &device_number)
 }
 
 /// Returns the differences between the staged metadata of a volume in use and the requested metadata.
@@ -33,7 +33,7 @@ pub(super) fn differences_in_use(
     compare(
         config,
         staged,
-        Usage::InUse { device },
+        VolumeUse::InUse { device },
         requested,
         &device_number,
     )
@@ -41,7 +41,7 @@ pub(super) fn differences_in_use(
 
 /// Whether the staged volume is in use.
 #[derive(Debug, Clone, Copy)]
-enum Usage {
+enum VolumeUse {
     Unused,
     /// The volume has users, or may have some.
     InUse {
@@ -59,7 +59,7 @@ fn device_number(path: &Path) -> Option<DeviceNumber> {
 fn compare(
     config: &Config,
     staged: &MountInfo,
-    usage: Usage,
+    usage: VolumeUse,
     requested: &MountInfo,
     device_number: &dyn Fn(&Path) -> Option<DeviceNumber>,
 ) -> Vec<String> {
@@ -76,8 +76,8 @@ fn compare(
     }
     if staged.device != requested.device {
         let mounted = match usage {
-            Usage::Unused => None,
-            Usage::InUse { device } => device,
+            VolumeUse::Unused => None,
+            VolumeUse::InUse { device } => device,
         };
         let before = mounted.or_else(|| device_number(&staged.device));
         let now = device_number(&requested.device);
@@ -132,7 +132,7 @@ fn compare(
         );
         differ("fsGroupChangePolicy", &before, &now);
     }
-    let is_renamed = matches!(usage, Usage::InUse { .. }) && may_be_renamed(staged, requested);
+    let is_renamed = matches!(usage, VolumeUse::InUse { .. }) && may_be_renamed(staged, requested);
     if before.access != now.access && !is_renamed {
         let (before, now) = (staged.access_mode, requested.access_mode);
         differ("access mode", &mode_text(before), &mode_text(now));
@@ -213,7 +213,7 @@ mod tests {
     }
 
     /// Compares on a node where `/dev/a` and `/dev/link` lead to one device and `/dev/b` to another.
-    fn compare_on_node(staged: &MountInfo, usage: Usage, requested: &MountInfo) -> Vec<String> {
+    fn compare_on_node(staged: &MountInfo, usage: VolumeUse, requested: &MountInfo) -> Vec<String> {
         let config = Config {
             default_options: vec!["nodev".to_owned()],
             ..Config::default()
@@ -226,9 +226,9 @@ mod tests {
         compare(&config, staged, usage, requested, &device_number)
     }
 
-    fn in_use_on_dev_a() -> Usage {
+    fn in_use_on_dev_a() -> VolumeUse {
         let device = Some("7:1".parse().unwrap());
-        Usage::InUse { device }
+        VolumeUse::InUse { device }
     }
 
     #[test]
@@ -285,13 +285,13 @@ mod tests {
             ),
             (info(|_| {}), info(|info| info.disk_seq = "7".parse().ok())),
         ] {
-            let differences = compare_on_node(&staged, Usage::Unused, &requested);
+            let differences = compare_on_node(&staged, VolumeUse::Unused, &requested);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
                 "{staged:?} {requested:?}"
             );
-            let differences = compare_on_node(&requested, Usage::Unused, &staged);
+            let differences = compare_on_node(&requested, VolumeUse::Unused, &staged);
             assert_eq!(
                 differences,
                 <[String; 0]>::default(),
@@ -374,14 +374,14 @@ mod tests {
                 "volume type: staged block, requested network",
             ),
         ] {
-            let differences = compare_on_node(&staged, Usage::Unused, &requested);
+            let differences = compare_on_node(&staged, VolumeUse::Unused, &requested);
             assert_eq!(differences, [expected]);
         }
         let requested = info(|info| {
             info.options = vec!["ro".to_owned()];
             info.fstype = "xfs".to_owned();
         });
-        let differences = compare_on_node(&with(&[]), Usage::Unused, &requested);
+        let differences = compare_on_node(&with(&[]), VolumeUse::Unused, &requested);
         assert_eq!(differences.len(), 3, "options, readOnly and file system");
     }
 
@@ -407,7 +407,7 @@ mod tests {
         use AccessMode::{
             MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter,
         };
-        let unknown = Usage::InUse { device: None };
+        let unknown = VolumeUse::InUse { device: None };
         for (one, other, is_same_in_use) in [
             (Some(SingleNodeWriter), Some(SingleNodeSingleWriter), true),
             (None, Some(SingleNodeSingleWriter), true),
@@ -428,7 +428,7 @@ mod tests {
                     let found = compare_on_node(&mode(staged), usage, &mode(requested));
                     assert_eq!(found.is_empty(), is_same_in_use, "{usage:?} {found:?}");
                 }
-                let found = compare_on_node(&mode(staged), Usage::Unused, &mode(requested));
+                let found = compare_on_node(&mode(staged), VolumeUse::Unused, &mode(requested));
                 assert_eq!(found.len(), 1, "{found:?}");
             }
         }

@@ -63,7 +63,7 @@ pub use health::{HealthCheck, VolumeCondition, VolumeStats, check_health, stats}
 pub use inspect::{BlockDevice, Inspection, ObservedUser, inspect};
 pub use overview::{VolumeOverview, VolumeState, overviews};
 pub use plan::{VolumeProperties, read_staged, volume_properties};
-pub use preview::{EntryLayout, MountPreview, PodAccess, PreviewPod, preview_mount};
+pub use preview::{EntryLayout, MountPreview, PreviewPod, VolumeAccess, preview_mount};
 pub use reconcile::{
     ItemReport, ReconcileMode, ReconcileReport, StateItem, SweepError, reconcile, sweep,
 };

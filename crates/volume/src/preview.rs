@@ -45,7 +45,7 @@ pub struct MountPreview {
     pub device_node: bool,
     /// The way in which the pod gets access. The error of a pod that gets no access is serialized as null.
     #[serde(serialize_with = "access_or_null")]
-    pub access: Result<PodAccess, VolumeError>,
+    pub access: Result<VolumeAccess, VolumeError>,
     /// The live users in the volume's record.
     #[serde(skip)]
     pub users: Vec<User>,
@@ -63,7 +63,7 @@ pub enum EntryLayout {
 /// The way in which a pod gets access to a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum PodAccess {
+pub enum VolumeAccess {
     /// The device has no users: the file system is mounted.
     First,
     /// The device has users: their superblock is mounted again.
@@ -72,7 +72,7 @@ pub enum PodAccess {
     Mounted,
 }
 
-impl From<DeviceAccess> for PodAccess {
+impl From<DeviceAccess> for VolumeAccess {
     fn from(access: DeviceAccess) -> Self {
         match access {
             DeviceAccess::First => Self::First,
@@ -132,7 +132,7 @@ pub fn preview_mount(
 }
 
 fn access_or_null<S: Serializer>(
-    access: &Result<PodAccess, VolumeError>,
+    access: &Result<VolumeAccess, VolumeError>,
     serializer: S,
 ) -> Result<S::Ok, S::Error> {
     access.as_ref().ok().serialize(serializer)
@@ -144,12 +144,12 @@ fn access(
     plan: &MountPlan,
     before: VolumeRecord,
     pod: PreviewPod<'_>,
-) -> Result<PodAccess, Cause> {
+) -> Result<VolumeAccess, Cause> {
     let (before, mounted) = match pod.sandbox {
         Some(sandbox) => {
             let status = MountStatus::read(context.config, volume, sandbox, pod.label)?;
             if status.is_complete {
-                return Ok(PodAccess::Mounted);
+                return Ok(VolumeAccess::Mounted);
             }
             (status.before, status.is_mounted)
         }
@@ -166,7 +166,7 @@ fn access(
     };
     let access = owners::preview(context, new_owner)?;
     if mounted {
-        return Ok(PodAccess::Mounted);
+        return Ok(VolumeAccess::Mounted);
     }
     if access == DeviceAccess::First && seems_held(plan)? {
         let device = plan.device.path().display().to_string();

@@ -30,7 +30,7 @@ impl ListingBuffer {
 
 /// The entries of a directory, or as many of a large directory as fit into memory at once.
 #[derive(Debug, Default)]
-pub(super) struct Batch {
+pub(super) struct EntryBatch {
     /// All names, each followed by a NUL.
     names: Vec<u8>,
     /// Entries that the listing has as directories.
@@ -44,11 +44,11 @@ pub(super) struct Batch {
 #[derive(Debug, Clone, Copy)]
 struct BatchEntry {
     inode: u64,
-    /// Offset of the entry's name in `Batch::names`.
+    /// Offset of the entry's name in `EntryBatch::names`.
     start: usize,
 }
 
-impl Batch {
+impl EntryBatch {
     pub(super) fn clear(&mut self) {
         self.names.clear();
         self.directories.clear();
@@ -104,7 +104,7 @@ impl Batch {
         self.names.len()
     }
 
-    /// Returns the names that were read after [`Batch::names_size`] returned `start`, in the directory's order.
+    /// Returns the names that were read after [`EntryBatch::names_size`] returned `start`, in the directory's order.
     pub(super) fn names_from(&self, start: usize) -> impl Iterator<Item = &[u8]> {
         let names = self.names[start..].split_inclusive(|byte| *byte == 0);
         names.map(|name| name.strip_suffix(&[0]).unwrap_or(name))
@@ -233,7 +233,7 @@ mod tests {
 
     /// Returns a directory of two thousand files and a thousand directories, a batch of all of them, and the number of
     /// reads that it took. The names are so long that one read isn't enough.
-    fn read_large_directory() -> (tempfile::TempDir, Batch, usize) {
+    fn read_large_directory() -> (tempfile::TempDir, EntryBatch, usize) {
         let root = tempfile::tempdir().expect("a temporary directory");
         for n in 0..3000 {
             let path = root.path().join(format!("{n:0>200}"));
@@ -244,7 +244,7 @@ mod tests {
             }
         }
         let directory = File::open(root.path()).expect("the directory opens");
-        let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
+        let (mut batch, mut buffer) = (EntryBatch::default(), ListingBuffer::new());
         let mut reads = 0;
         while batch
             .read(directory.as_fd(), &mut buffer)
@@ -277,7 +277,7 @@ mod tests {
         for kind in [FileType::Directory, FileType::RegularFile] {
             for length in [1, 255] {
                 let name = CString::new(vec![b'n'; length]).expect("a name");
-                let mut batch = Batch::default();
+                let mut batch = EntryBatch::default();
                 while !batch.is_full() {
                     batch.push(&name, 1, kind);
                 }
@@ -331,7 +331,7 @@ mod tests {
     fn an_empty_directory_has_no_names_and_then_ends() {
         let root = tempfile::tempdir().expect("a temporary directory");
         let directory = File::open(root.path()).expect("the directory opens");
-        let (mut batch, mut buffer) = (Batch::default(), ListingBuffer::new());
+        let (mut batch, mut buffer) = (EntryBatch::default(), ListingBuffer::new());
         let mut read = || batch.read(directory.as_fd(), &mut buffer);
         assert_eq!(read(), Ok(true));
         assert_eq!(read(), Ok(false));

@@ -7,7 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use super::batch::Batch;
+use super::batch::EntryBatch;
 use super::directory::OpenDirectory;
 use super::error::FsGroupError;
 use super::progress::EntryCounts;
@@ -160,7 +160,7 @@ impl WorkerPool {
         self.wake_worker(&state);
     }
 
-    pub(super) fn push_entries(&self, directory: OpenDirectory, entries: Batch) {
+    pub(super) fn push_entries(&self, directory: OpenDirectory, entries: EntryBatch) {
         let mut state = self.lock();
         state.queue.push_entries(directory, entries);
         self.wake_worker(&state);

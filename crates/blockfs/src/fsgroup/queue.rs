@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::batch::{Batch, NameStack};
+use super::batch::{EntryBatch, NameStack};
 use super::directory::{Directory, OpenDirectory};
 
 /// Maximum number of parents in the queue that are kept open. The innermost parents are kept open, and the others are
@@ -37,7 +37,7 @@ pub(super) struct Queue {
 #[derive(Debug)]
 struct PendingEntries {
     directory: OpenDirectory,
-    entries: Batch,
+    entries: EntryBatch,
 }
 
 /// The unvisited subdirectories of a directory. There is at least one.
@@ -52,7 +52,7 @@ pub(super) struct PendingSubdirectories {
 #[derive(Debug)]
 pub(super) enum Task {
     /// Handle these entries of a large directory. None of them was listed as a directory.
-    HandleEntries(OpenDirectory, Batch),
+    HandleEntries(OpenDirectory, EntryBatch),
     /// Read more of the directory, and pass the entries to [`Queue::push_entries`].
     ReadDirectory(OpenDirectory),
     /// Enter the named subdirectory.
@@ -101,7 +101,7 @@ impl Queue {
     }
 
     /// Adds the entries that a worker has read for [`Task::ReadDirectory`].
-    pub(super) fn push_entries(&mut self, directory: OpenDirectory, entries: Batch) {
+    pub(super) fn push_entries(&mut self, directory: OpenDirectory, entries: EntryBatch) {
         self.is_reading = false;
         if !entries.is_drained() {
             self.entries = Some(PendingEntries { directory, entries });
@@ -207,7 +207,7 @@ mod tests {
 
     /// Ends the reading of a directory after [`Task::ReadDirectory`].
     fn end_reading(queue: &mut Queue) {
-        queue.push_entries(directory(), Batch::default());
+        queue.push_entries(directory(), EntryBatch::default());
     }
 
     #[test]
@@ -285,7 +285,7 @@ mod tests {
     fn entries_of_a_large_directory_come_before_everything_else() {
         let root = tempfile::tempdir().expect("a temporary directory");
         File::create(root.path().join("file")).expect("a file");
-        let (mut entries, mut buffer) = (Batch::default(), ListingBuffer::new());
+        let (mut entries, mut buffer) = (EntryBatch::default(), ListingBuffer::new());
         let listed = File::open(root.path()).expect("the directory opens");
         entries
             .read(listed.as_fd(), &mut buffer)

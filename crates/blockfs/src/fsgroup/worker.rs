@@ -8,7 +8,7 @@ use std::thread::{Builder, Scope};
 
 use rustix::io::Errno;
 
-use super::batch::{Batch, ListingBuffer, NameStack};
+use super::batch::{EntryBatch, ListingBuffer, NameStack};
 use super::change;
 use super::directory::{Directory, OpenDirectory};
 use super::entry::{self, EntryStat, FailedCall};
@@ -28,7 +28,7 @@ pub(super) struct Worker<'scope, 'env> {
     /// `None` for helpers: the callback is called on the caller's thread only.
     check_continue: Option<ContinueCheck<'env>>,
     buffer: ListingBuffer,
-    batch: Batch,
+    batch: EntryBatch,
     /// Counts that this worker hasn't reported to the pool yet.
     counts: EntryCounts,
     /// Counts that all workers had reported when this worker took its task.
@@ -56,7 +56,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
             scope,
             check_continue,
             buffer: ListingBuffer::new(),
-            batch: Batch::default(),
+            batch: EntryBatch::default(),
             counts: EntryCounts::default(),
             reported: EntryCounts::default(),
             expects_change: false,
@@ -196,7 +196,11 @@ impl<'scope, 'env> Worker<'scope, 'env> {
         result
     }
 
-    fn list_into(&mut self, open: &OpenDirectory, batch: &mut Batch) -> Result<(), HaltReason> {
+    fn list_into(
+        &mut self,
+        open: &OpenDirectory,
+        batch: &mut EntryBatch,
+    ) -> Result<(), HaltReason> {
         loop {
             batch.clear();
             if !self.read(open, batch)? {
@@ -218,7 +222,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
 
     /// Reads more of a large directory, as much as may be in memory at once.
     fn read_large_directory(&mut self, open: OpenDirectory) -> Result<(), HaltReason> {
-        let mut batch = Batch::default();
+        let mut batch = EntryBatch::default();
         let mut has_more = true;
         while has_more && !batch.is_full() {
             self.check_halted()?;
@@ -236,7 +240,7 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     /// Adds the next entries of a directory to a batch. Returns false at the end of the directory.
-    fn read(&mut self, open: &OpenDirectory, batch: &mut Batch) -> Result<bool, FsGroupError> {
+    fn read(&mut self, open: &OpenDirectory, batch: &mut EntryBatch) -> Result<bool, FsGroupError> {
         let before = batch.names_size();
         let read = batch.read(open.descriptor.as_fd(), &mut self.buffer);
         let has_more =
@@ -247,7 +251,11 @@ impl<'scope, 'env> Worker<'scope, 'env> {
     }
 
     /// Handles the entries of a batch that weren't listed as directories.
-    fn handle_entries(&mut self, open: &OpenDirectory, batch: &Batch) -> Result<(), HaltReason> {
+    fn handle_entries(
+        &mut self,
+        open: &OpenDirectory,
+        batch: &EntryBatch,
+    ) -> Result<(), HaltReason> {
         // The directories among these entries. There are some if the file system doesn't report types in listings.
         let mut directories = Vec::new();
         for name in batch.non_directories() {

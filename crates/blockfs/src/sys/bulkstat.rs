@@ -45,16 +45,16 @@ pub(crate) struct Inode {
 
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct Batch {
+struct InodeBatch {
     head: Head,
     inodes: [Inode; BATCH_SIZE as usize],
 }
 
-impl AnyBitPattern for Batch {}
+impl AnyBitPattern for InodeBatch {}
 
 /// A cursor over the inodes in use of an allocation group, without those that are internal to the file system.
 pub(crate) struct Inodes {
-    batch: Box<Batch>,
+    batch: Box<InodeBatch>,
 }
 
 impl Inodes {
@@ -70,7 +70,7 @@ impl Inodes {
             ..Head::default()
         };
         Self {
-            batch: Box::new(Batch {
+            batch: Box::new(InodeBatch {
                 head,
                 inodes: [Inode::default(); BATCH_SIZE as usize],
             }),
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Inode, number), 0);
         assert_eq!(std::mem::offset_of!(Inode, mode), 132);
         assert_eq!(std::mem::offset_of!(Inode, group), 72);
-        assert_eq!(std::mem::offset_of!(Batch, inodes), 64);
+        assert_eq!(std::mem::offset_of!(InodeBatch, inodes), 64);
     }
 
     #[test]

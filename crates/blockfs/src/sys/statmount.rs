@@ -11,7 +11,7 @@ const SB_BASIC: u64 = 1;
 
 /// `struct mnt_id_req`, version 0.
 #[repr(C)]
-struct Request {
+struct MountIdRequest {
     size: u32,
     spare: u32,
     mount: u64,
@@ -21,7 +21,7 @@ struct Request {
 /// `struct statmount` up to and including `sb_magic`. The kernel writes at most the size that is passed to it.
 #[repr(C)]
 #[derive(Default)]
-struct MountStatus {
+struct StatMount {
     size: u32,
     mount_options: u32,
     mask: u64,
@@ -36,13 +36,13 @@ struct MountStatus {
 /// Fails with the error of `statmount(2)`: ENOENT if no such mount is in the caller's namespace, ENOSYS before Linux
 /// 6.8. Fails with EOPNOTSUPP if the kernel returns no magic number.
 pub(crate) fn superblock_magic(mount: u64) -> Result<u64, Errno> {
-    let request = Request {
-        size: u32::try_from(size_of::<Request>()).map_err(|_| Errno::INVAL)?,
+    let request = MountIdRequest {
+        size: u32::try_from(size_of::<MountIdRequest>()).map_err(|_| Errno::INVAL)?,
         spare: 0,
         mount,
         fields: SB_BASIC,
     };
-    let mut status = MountStatus::default();
+    let mut status = StatMount::default();
     // SAFETY: `request` is a `struct mnt_id_req` of the size that it states, and the kernel only reads it. The kernel
     // writes at most the passed size to `status`, whose fields may have any value.
     let result = unsafe {
@@ -50,7 +50,7 @@ pub(crate) fn superblock_magic(mount: u64) -> Result<u64, Errno> {
             STATMOUNT,
             &raw const request,
             &raw mut status,
-            size_of::<MountStatus>(),
+            size_of::<StatMount>(),
             0_u32,
         )
     };
@@ -61,4 +61,4 @@ pub(crate) fn superblock_magic(mount: u64) -> Result<u64, Errno> {
     has_magic.then_some(status.magic).ok_or(Errno::OPNOTSUPP)
 }
 
-const _: () = assert!(offset_of!(MountStatus, magic) == 24);
+const _: () = assert!(offset_of!(StatMount, magic) == 24);

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use toml_edit::Value;
 
-use crate::config_file::ConfigFile;
+use crate::config_file::EngineConfigFile;
 use crate::error::{HandlerError, Result};
 use crate::node_root::NodeRoot;
 use crate::toml::{Toml, wrong_type};
@@ -27,8 +27,8 @@ struct Pattern {
 }
 
 /// Reads a file, the files that it imports, and those that they import.
-pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
-    let mut files: Vec<ConfigFile> = Vec::new();
+pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<EngineConfigFile>> {
+    let mut files: Vec<EngineConfigFile> = Vec::new();
     let mut pending = VecDeque::from([(first.to_owned(), true)]);
     while let Some((path, is_always_read)) = pending.pop_front() {
         if let Some(known) = files.iter_mut().find(|file| file.path == path) {
@@ -45,7 +45,7 @@ pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
                 .into_iter();
             pending.extend(found.map(|path| (path, is_always_read && pattern.is_always_read)));
         }
-        files.push(ConfigFile {
+        files.push(EngineConfigFile {
             is_always_read,
             ..file
         });
@@ -54,7 +54,7 @@ pub(super) fn read(node: &NodeRoot, first: &Path) -> Result<Vec<ConfigFile>> {
 }
 
 /// Returns a path at which a new file would be imported; `None` if there is no suitable pattern.
-pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>> {
+pub(super) fn drop_in(files: &[EngineConfigFile]) -> Result<Option<PathBuf>> {
     for file in files.iter().filter(|file| file.is_always_read) {
         if let Some(path) = patterns(file)?.iter().find_map(Pattern::drop_in) {
             return Ok(Some(path));
@@ -63,7 +63,7 @@ pub(super) fn drop_in(files: &[ConfigFile]) -> Result<Option<PathBuf>> {
     Ok(None)
 }
 
-fn patterns(file: &ConfigFile) -> Result<Vec<Pattern>> {
+fn patterns(file: &EngineConfigFile) -> Result<Vec<Pattern>> {
     let toml = Toml::parse_file(file)?;
     let Some(imports) = toml.get(&["imports"]) else {
         return Ok(Vec::new());
@@ -188,7 +188,7 @@ mod tests {
 
     fn pattern(import: &str) -> Pattern {
         let text = format!("imports = [{import:?}]");
-        let file = ConfigFile::new("/etc/containerd/config.toml", Some(text));
+        let file = EngineConfigFile::new("/etc/containerd/config.toml", Some(text));
         patterns(&file).unwrap().remove(0)
     }
 

@@ -88,17 +88,17 @@ const SECTION: &str = "plugins.\"io.containerd.grpc.v1.cri\".containerd";
 /// The section of the CRI plugin since version 3.
 const OTHER: &str = "plugins.\"io.containerd.cri.v1.runtime\".containerd";
 
-fn import(name: &str, text: &str) -> ConfigFile {
+fn import(name: &str, text: &str) -> EngineConfigFile {
     let path = Path::new("/etc/containerd/conf.d").join(name);
-    ConfigFile::new(path, Some(text.to_owned()))
+    EngineConfigFile::new(path, Some(text.to_owned()))
 }
 
-fn main_file(text: &str) -> ConfigFile {
+fn main_file(text: &str) -> EngineConfigFile {
     file(&Containerd, Some(text))
 }
 
 /// Returns the file that `install` changes, its new text, and the notes.
-fn installed(files: Vec<ConfigFile>) -> (String, String, Vec<String>) {
+fn installed(files: Vec<EngineConfigFile>) -> (String, String, Vec<String>) {
     let mut plan = plan_install(&Containerd, files, &TEST_HANDLER).unwrap();
     let notes = std::mem::take(&mut plan.notes);
     let (path, text) = edits(plan).remove(0);
@@ -261,11 +261,11 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
 fn notes_warn_about_configurations_that_do_not_work() {
     let v2 = "version = 2\n";
     let section = format!("{v2}{}", runtime("runc", Some(true)));
-    let relative = |text| ConfigFile {
+    let relative = |text| EngineConfigFile {
         is_always_read: false,
         ..import("1.toml", text)
     };
-    let missing = || ConfigFile::new("/etc/x.toml", None);
+    let missing = || EngineConfigFile::new("/etc/x.toml", None);
     let off = "version = 2\ndisabled_plugins = [\"io.containerd.grpc.v1.cri\"]\n";
     for (files, words) in [
         (

@@ -19,11 +19,11 @@ pub(crate) fn uninstalled(engine: &dyn Engine, text: &str) -> Option<String> {
     try_uninstall(engine, text).unwrap()
 }
 
-fn second_file(text: &str) -> ConfigFile {
-    ConfigFile::new("/etc/second", Some(text.to_owned()))
+fn second_file(text: &str) -> EngineConfigFile {
+    EngineConfigFile::new("/etc/second", Some(text.to_owned()))
 }
 
-fn removal(engine: &dyn Engine, files: Vec<ConfigFile>) -> Result<ChangePlan> {
+fn removal(engine: &dyn Engine, files: Vec<EngineConfigFile>) -> Result<ChangePlan> {
     plan_uninstall(engine, files, TEST_HANDLER.name, None)
 }
 
@@ -156,9 +156,9 @@ fn the_default_runtime_of_any_file_is_not_removed() {
 fn a_handler_is_not_removed_from_files_of_packages() {
     for engine in ENGINES {
         let with_handler = installed(*engine, None);
-        let packaged = || ConfigFile {
+        let packaged = || EngineConfigFile {
             is_packaged: true,
-            ..ConfigFile::new("/usr/share/x", Some(with_handler.clone()))
+            ..EngineConfigFile::new("/usr/share/x", Some(with_handler.clone()))
         };
         let files = vec![
             file(*engine, Some(&with_handler)),

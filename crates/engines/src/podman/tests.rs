@@ -11,7 +11,7 @@ const RUNC: HandlerSpec<'_> = HandlerSpec {
 fn with(files: &[(&str, &str)], spec: &HandlerSpec<'_>) -> (String, Vec<String>) {
     let files = files
         .iter()
-        .map(|(path, text)| ConfigFile::new(*path, Some((*text).to_owned())));
+        .map(|(path, text)| EngineConfigFile::new(*path, Some((*text).to_owned())));
     let mut plan = plan_install(&Podman, files.collect(), spec).unwrap();
     let notes = std::mem::take(&mut plan.notes);
     (edits(plan).remove(0).1.unwrap(), notes)
