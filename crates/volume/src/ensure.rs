@@ -45,7 +45,7 @@ pub(super) struct MountStatus {
     /// The volume's record with its live users.
     pub(super) before: VolumeRecord,
     pub(super) is_mounted: bool,
-    /// The volume is mounted as it is staged, and the sandbox is a recorded user: there is nothing to do.
+    /// The volume is mounted as it is staged, and the sandbox is a recorded user, so there is nothing to do.
     pub(super) is_complete: bool,
 }
 

@@ -83,8 +83,8 @@ impl Inodes {
         let argument = &mut *self.batch;
         let opcode = opcode::from_components(Direction::Read, b'X', 127, size_of::<Head>());
         // SAFETY: XFS copies a head in and out, of the size in the opcode. After the head, XFS writes at most as many
-        // inodes as `capacity` says, which is the length of the array. Any bytes are a valid batch (`AnyBitPattern`). Other
-        // file systems return ENOTTY. `file` is open during the call.
+        // inodes as `capacity` says, which is the length of the array. Any bytes are a valid batch (`AnyBitPattern`).
+        // Other file systems return ENOTTY. `file` is open during the call.
         unsafe { ioctl(file, Request { opcode, argument }) }?;
         let count = self.batch.head.count as usize;
         self.batch.inodes.get(..count).ok_or(Errno::PROTO)
