@@ -216,8 +216,7 @@ fn call<T: AnyBitPattern>(
     // SAFETY: only opcodes of this module are passed. They take a `struct loop_info64` (GET_STATUS, SET_STATUS), a
     // `struct loop_config` (CONFIGURE), an int (SET_READ_ONLY, GET_READ_ONLY), or nothing (the others), and each
     // function above passes that. Any bytes are a valid `T` (`AnyBitPattern`). Other devices don't know the opcodes
-    // (ENOTTY).
-    // `device` is open during the call.
+    // (ENOTTY). `device` is open during the call.
     unsafe { ioctl(device, Request { opcode, argument }) }
 }
 
