@@ -42,7 +42,7 @@ fn judge(stale: usize, unknown: usize) -> Finding {
     Finding::warn(
         CHECK,
         format!("gc would remove {stale} stale items and keep {unknown} whose use is unknown"),
-        "`runcrust crust gc --dry-run` lists them with reasons; crust_ops removes stale state every few minutes",
+        "list them and the reasons with `runcrust crust gc --dry-run`; crust_ops removes stale state every few minutes",
     )
 }
 

@@ -14,8 +14,8 @@ use super::new_mount::{self, NewMount};
 use super::plan::check_disk;
 use super::users::{NewContainer, live_record, pending_user};
 
-/// Records a container whose create is running as a pending user, and mounts a volume for it alone. The returned mount
-/// is detached; the file system stays mounted until the last view of it is gone.
+/// Adds a container to the volume's pending users, and mounts the volume for it alone. The returned mount is detached;
+/// the file system stays mounted until the last view of it is gone.
 pub fn mount_for_container(
     context: &Context<'_>,
     locked: &LockedVolume,
@@ -32,8 +32,7 @@ pub fn mount_for_container(
     })
 }
 
-/// Records a container whose create is running as a pending user. Its hook will mount the volume by
-/// [`mount_reserved`].
+/// Adds a container to the volume's pending users. Its hook will mount the volume by [`mount_reserved`].
 pub fn reserve(
     context: &Context<'_>,
     locked: &LockedVolume,

@@ -26,7 +26,7 @@ pub struct NewContainer<'a> {
     pub mounts_before: Option<&'a DeviceMounts>,
 }
 
-/// Records a container whose create is running as a pending user of a volume that is mounted in its sandbox.
+/// Adds a pending user to the record of a volume that is mounted in the container's sandbox.
 pub fn add_pending(
     context: &Context<'_>,
     locked: &LockedVolume,
@@ -44,8 +44,8 @@ pub fn add_pending(
     added().map_err(|cause| VolumeError::new(locked.volume.target(), cause))
 }
 
-/// Returns a container whose create is running as a pending user. The user's process is this process, which becomes the
-/// delegate. If it ends before the user is confirmed, the user is stale.
+/// Returns the pending user for a container. The user's process is this process, which becomes the delegate. If it ends
+/// before the user is confirmed, the user is stale.
 pub(super) fn pending_user(
     context: &Context<'_>,
     record: &VolumeRecord,
