@@ -109,8 +109,8 @@ fn the_nearest_volume_wins() {
 
 #[test]
 fn only_paths_of_listed_lengths_are_looked_up() {
-    struct Listed(RefCell<Vec<usize>>);
-    impl NodeLookup for Listed {
+    struct LengthRecorder(RefCell<Vec<usize>>);
+    impl NodeLookup for LengthRecorder {
         fn staged(&self, path: &TargetPath) -> Result<Option<TargetPath>, EntryError> {
             self.0.borrow_mut().push(path.length());
             Ok((path.as_path() == Path::new(MOUNT)).then(|| path.clone()))
@@ -135,7 +135,7 @@ fn only_paths_of_listed_lengths_are_looked_up() {
         }
     }
     let looked_up = |below: &str| {
-        let node = Listed(RefCell::default());
+        let node = LengthRecorder(RefCell::default());
         let source = format!("{MOUNT}{below}");
         let found = match_source(Path::new(&source), &Config::default(), &node).unwrap();
         let found = found.map(|found| (found.volume.to_string(), found.subpath));

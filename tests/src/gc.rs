@@ -8,9 +8,9 @@ use crate::tree::Snapshot;
 /// The result of `gc --json`.
 #[derive(Debug, PartialEq)]
 pub struct GcReport {
-    /// What was stale, and was removed.
+    /// Stale items that were removed.
     pub removed: Vec<Value>,
-    /// What was kept because its state is unknown.
+    /// Items that were kept because their state is unknown.
     pub left: Vec<Value>,
 }
 

@@ -29,9 +29,9 @@ pub fn quantity(bytes: i64) -> String {
 }
 
 /// Formats a value as one line of YAML with the necessary quotes: JSON is YAML.
-struct Flow<T>(T);
+struct YamlFlow<T>(T);
 
-impl<T: Serialize> Display for Flow<T> {
+impl<T: Serialize> Display for YamlFlow<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(&self.0).map_err(|_| fmt::Error)?)
     }

@@ -35,7 +35,7 @@ fn run(effort: &Effort) -> Vec<Measure> {
     let container = node.run(&bundle.write());
     // The container's own mount, reached through its process.
     let ours = PathBuf::from(format!("/proc/{}/root/data", container.pid()));
-    let host = OnHost::mount(&node, &device);
+    let host = HostMounts::mount(&node, &device);
     let file = File::create(host.bound.join("file")).expect("a file");
     file.set_len(SIZE << 20).expect("set the size");
     drop(file);
@@ -98,14 +98,14 @@ fn run_io(io: &Path, what: [&str; 2], place: &Path) -> f64 {
 }
 
 /// The volume on the host, with the container's superblock: bound, and through bindfs. Both are unmounted on drop.
-struct OnHost {
+struct HostMounts {
     mounted: PathBuf,
     bound: PathBuf,
     through_fuse: PathBuf,
     bindfs: Child,
 }
 
-impl OnHost {
+impl HostMounts {
     fn mount(node: &Node, device: &LoopDevice) -> Self {
         let at = |name: &str| node.dir().subdir(name);
         let [mounted, bound, through_fuse] = ["mounted", "bound", "fuse"].map(at);
@@ -126,7 +126,7 @@ impl OnHost {
     }
 }
 
-impl Drop for OnHost {
+impl Drop for HostMounts {
     fn drop(&mut self) {
         mounts::try_unmount(&self.through_fuse);
         // bindfs ends with its mount, and holds the other mount until then.

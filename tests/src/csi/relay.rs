@@ -115,19 +115,19 @@ impl CsiRelay {
 #[derive(Debug)]
 struct RelayState {
     driver: PathBuf,
-    recorded: Mutex<Recorded>,
+    recorded: Mutex<RecordedCalls>,
     faults: Faults,
 }
 
 #[derive(Debug, Default)]
-struct Recorded {
+struct RecordedCalls {
     requests: Vec<(&'static str, Box<dyn Any + Send>)>,
     /// Node capabilities that are added to the driver's own.
     claimed: Vec<i32>,
 }
 
 impl RelayState {
-    fn recorded(&self) -> MutexGuard<'_, Recorded> {
+    fn recorded(&self) -> MutexGuard<'_, RecordedCalls> {
         self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

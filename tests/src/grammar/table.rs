@@ -11,9 +11,9 @@ use crate::Delegate;
 pub struct Row {
     /// The arguments after the program's name.
     pub arguments: Vec<String>,
-    /// What the delegate does: `-`, or the configuration that it opens, and its log.
+    /// The delegate's outcome: `-`, or the configuration that it opens, and its log.
     pub delegate: String,
-    /// What runcrust does, in the same form as `delegate`, or `refuse`.
+    /// runcrust's outcome, in the same form as `delegate`, or `refuse`.
     pub runcrust: String,
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::{self, Display};
 use std::path::Path;
 
-use super::Flow;
+use super::YamlFlow;
 use crate::csi::DRIVER;
 use crate::node::utf8;
 
@@ -113,7 +113,7 @@ handler: {handler}
 "
         )?;
         if let Some(socket) = &self.fs_mgmt_socket {
-            writeln!(f, "fsMgmtSocket: {}", Flow(socket))?;
+            writeln!(f, "fsMgmtSocket: {}", YamlFlow(socket))?;
         }
         Ok(())
     }

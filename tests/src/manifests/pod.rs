@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write as _};
 
-use super::Flow;
+use super::YamlFlow;
 use crate::APP_IMAGE;
 use crate::node::digest;
 
@@ -135,7 +135,11 @@ impl Pod {
         if self.app.is_empty() {
             self.app += "    env:\n";
         }
-        let _ = writeln!(self.app, "    - {{name: {name}, value: {}}}", Flow(value));
+        let _ = writeln!(
+            self.app,
+            "    - {{name: {name}, value: {}}}",
+            YamlFlow(value)
+        );
         self
     }
 
@@ -165,7 +169,7 @@ fn container(name: &str, script: &str, mounts: &[(&str, &str)]) -> String {
     let mounts: Vec<String> = mounts
         .map(|(volume, path)| format!("{{name: {volume}, mountPath: {path}}}"))
         .collect();
-    let (command, mounts) = (Flow(["/bin/sh", "-ec", script]), mounts.join(", "));
+    let (command, mounts) = (YamlFlow(["/bin/sh", "-ec", script]), mounts.join(", "));
     format!(
         "{{name: {name}, image: {APP_IMAGE}, imagePullPolicy: Never, command: {command}, volumeMounts: [{mounts}]}}"
     )
@@ -218,7 +222,7 @@ spec:
 "
         )?;
         if !self.command.is_empty() {
-            writeln!(f, "    command: {}", Flow(&self.command))?;
+            writeln!(f, "    command: {}", YamlFlow(&self.command))?;
         }
         f.write_str(&self.app)?;
         f.write_str(&list("volumeMounts", "    ", &self.mounts))?;

@@ -5,7 +5,7 @@ use std::fmt::{self, Display};
 
 use crust_proto::csi::v1::volume_capability::AccessType;
 
-use super::{Flow, quantity};
+use super::{YamlFlow, quantity};
 use crate::csi::{CsiVolume, DRIVER};
 
 /// A `PersistentVolume` for a created volume.
@@ -105,9 +105,9 @@ impl Display for Volume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, handle, .. } = self;
         let capacity = quantity(self.capacity);
-        let [modes, options] = [&self.modes, &self.mount_options].map(Flow);
-        let [class, fs_type] = [&self.class, &self.fs_type].map(Flow);
-        let attributes = Flow(&self.attributes);
+        let [modes, options] = [&self.modes, &self.mount_options].map(YamlFlow);
+        let [class, fs_type] = [&self.class, &self.fs_type].map(YamlFlow);
+        let attributes = YamlFlow(&self.attributes);
         write!(
             f,
             "\
@@ -134,7 +134,7 @@ impl Display for Claim {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = &self.name;
         let request = quantity(self.request);
-        let (modes, class) = (Flow(&self.modes), Flow(&self.class));
+        let (modes, class) = (YamlFlow(&self.modes), YamlFlow(&self.class));
         write!(
             f,
             "\

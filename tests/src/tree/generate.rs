@@ -76,26 +76,26 @@ fn of_the_host(path: &Path) -> (PathBuf, Permissions, u32, u32) {
 ///
 /// Entries with known names are `setuid` (4755), `setgid-file` (2755), `right` (0660, `group`) and `deep`.
 pub fn generate(root: &Path, outside: &OutsideFiles, group: u32, seed: u64) {
-    let mut maker = Maker {
+    let mut generator = TreeGenerator {
         random: Random::new(seed),
         groups: vec![0, group, group + 1, 65534],
     };
-    maker.create_plain(root);
-    maker.odd_names(root);
-    maker.create_special(root);
-    maker.deep_and_wide(root);
+    generator.create_plain(root);
+    generator.create_odd_names(root);
+    generator.create_special(root);
+    generator.create_deep_and_wide(root);
     links(root, outside);
-    maker.hard_links(root);
-    maker.named(root, group);
-    maker.create_frozen(root);
+    generator.create_hard_links(root);
+    generator.create_named(root, group);
+    generator.create_frozen(root);
 }
 
-struct Maker {
+struct TreeGenerator {
     random: Random,
     groups: Vec<u32>,
 }
 
-impl Maker {
+impl TreeGenerator {
     /// Gives an entry a random owner, group and mode.
     fn set_random_owner(&mut self, path: &Path) {
         let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
@@ -103,13 +103,13 @@ impl Maker {
         set(path, uid, gid, mode);
     }
 
-    fn file(&mut self, path: &Path) {
+    fn create_file(&mut self, path: &Path) {
         let content = vec![b'x'; self.random.below(2000)];
         fs::write(path, content).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         self.set_random_owner(path);
     }
 
-    fn directory(&mut self, path: &Path) {
+    fn create_directory(&mut self, path: &Path) {
         fs::create_dir(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
         self.set_random_owner(path);
     }
@@ -120,7 +120,7 @@ impl Maker {
             let parent = self.random.pick(&directories).clone();
             if self.random.once_in(4) {
                 let path = parent.join(format!("directory-{number}"));
-                self.directory(&path);
+                self.create_directory(&path);
                 directories.push(path);
             } else if self.random.once_in(6) {
                 let path = parent.join(format!("link-{number}"));
@@ -130,12 +130,12 @@ impl Maker {
                 let (uid, gid) = (*self.random.pick(&OWNERS), *self.random.pick(&self.groups));
                 lchown(&path, Some(uid), Some(gid)).expect("lchown");
             } else {
-                self.file(&parent.join(format!("file-{number}")));
+                self.create_file(&parent.join(format!("file-{number}")));
             }
         }
     }
 
-    fn odd_names(&mut self, root: &Path) {
+    fn create_odd_names(&mut self, root: &Path) {
         let longest = [b'n'; 255];
         let umlauts = "ü".repeat(127);
         let names: [&[u8]; 18] = [
@@ -159,18 +159,18 @@ impl Maker {
             "e\u{301}".as_bytes(),
         ];
         let (files, directories) = (root.join("odd files"), root.join("odd directories"));
-        self.directory(&files);
-        self.directory(&directories);
+        self.create_directory(&files);
+        self.create_directory(&directories);
         for name in names.map(OsStr::from_bytes) {
-            self.file(&files.join(name));
-            self.directory(&directories.join(name));
-            self.file(&directories.join(name).join(name));
+            self.create_file(&files.join(name));
+            self.create_directory(&directories.join(name));
+            self.create_file(&directories.join(name).join(name));
         }
     }
 
     fn create_special(&mut self, root: &Path) {
         let at = root.join("special");
-        self.directory(&at);
+        self.create_directory(&at);
         let mode = Mode::from_bits_truncate(0o600);
         mkfifo(&at.join("fifo"), mode).expect("mkfifo");
         drop(UnixListener::bind(at.join("socket")).expect("a socket"));
@@ -188,29 +188,29 @@ impl Maker {
         }
     }
 
-    fn deep_and_wide(&mut self, root: &Path) {
+    fn create_deep_and_wide(&mut self, root: &Path) {
         let mut path = root.join("deep");
-        self.directory(&path);
+        self.create_directory(&path);
         for _ in 0..DEPTH {
             path.push("d");
-            self.directory(&path);
+            self.create_directory(&path);
         }
-        self.file(&path.join("bottom"));
+        self.create_file(&path.join("bottom"));
         let wide = root.join("wide");
-        self.directory(&wide);
+        self.create_directory(&wide);
         for number in 0..WIDTH {
-            self.file(&wide.join(format!("{number}")));
+            self.create_file(&wide.join(format!("{number}")));
         }
     }
 
     /// Creates several names of one inode in different directories, which are walked one after the other.
-    fn hard_links(&mut self, root: &Path) {
+    fn create_hard_links(&mut self, root: &Path) {
         let (one, other) = (root.join("hard links"), root.join("more hard links"));
-        self.directory(&one);
-        self.directory(&other);
+        self.create_directory(&one);
+        self.create_directory(&other);
         for (number, mode) in MODES.into_iter().enumerate() {
             let file = one.join(format!("{number}"));
-            self.file(&file);
+            self.create_file(&file);
             set(&file, 1000, 1000, mode);
             for link in [
                 one.join(format!("{number} again")),
@@ -224,13 +224,13 @@ impl Maker {
         fs::hard_link(root.join("special/fifo"), other.join("fifo")).expect("link");
     }
 
-    fn named(&mut self, root: &Path, group: u32) {
+    fn create_named(&mut self, root: &Path, group: u32) {
         for (name, gid, mode) in [
             ("setuid", 1000, 0o4755),
             ("setgid-file", 1000, 0o2755),
             ("right", group, 0o660),
         ] {
-            self.file(&root.join(name));
+            self.create_file(&root.join(name));
             set(&root.join(name), 1000, gid, mode);
         }
     }
@@ -238,10 +238,10 @@ impl Maker {
     /// Creates entries whose owner and mode can't be changed, not even by root (chattr(1)).
     fn create_frozen(&mut self, root: &Path) {
         let at = root.join("frozen");
-        self.directory(&at);
-        self.file(&at.join("immutable"));
-        self.directory(&at.join("append only"));
-        self.file(&at.join("append only/file"));
+        self.create_directory(&at);
+        self.create_file(&at.join("immutable"));
+        self.create_directory(&at.join("append only"));
+        self.create_file(&at.join("append only/file"));
         for (name, flag) in [("immutable", "+i"), ("append only", "+a")] {
             let path = at.join(name);
             set(&path, 1000, 1000, 0o600);

@@ -28,13 +28,13 @@ fn names(node: &Node, device: &LoopDevice) -> Vec<PathBuf> {
 }
 
 /// A linear device mapper device over another device.
-struct Linear {
+struct LinearDevice {
     name: String,
     path: PathBuf,
     _cleanup: Cleanup,
 }
 
-impl Linear {
+impl LinearDevice {
     fn create(device: &LoopDevice, name: &str) -> Self {
         let name = format!("{name}-{}", process_name());
         dmsetup(&["create", &name, "--table", &table(device)]);
@@ -115,7 +115,7 @@ on_each_delegate! {
     #[ignore = "needs a kernel with device mapper; runs in the guest: make vm-test"]
     fn device_mapper_over_a_device_in_use_is_recognized(delegate: Delegate) {
         let (node, device) = Node::with_ext4(delegate);
-        let mapped = Linear::create(&device, "mapped");
+        let mapped = LinearDevice::create(&device, "mapped");
         let holder = pod(&node, POD, &mapped.path, &[]);
         let app = holder.app();
         let _ = app.sh("echo the first > /data/file");
@@ -142,7 +142,7 @@ on_each_delegate! {
     fn device_mapper_may_grow_but_not_be_replaced(delegate: Delegate) {
         let node = Node::new(delegate);
         let (device, other) = (node.ext4(), node.ext4());
-        let mapped = Linear::create(&device, "grown");
+        let mapped = LinearDevice::create(&device, "grown");
         let target = node.target(POD, "pv-1");
         let _ = node.try_stage(&target, &mapped.path, &[]).success();
         device.set_size(48 << 20);
@@ -152,7 +152,7 @@ on_each_delegate! {
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");
         grown.end([app]);
         drop(mapped);
-        let _replacement = Linear::create(&other, "grown");
+        let _replacement = LinearDevice::create(&other, "grown");
         let sandbox = node.sandbox_bundle(POD).write();
         let refusal = refusal::create_refused(&node, &sandbox).naming_volume("pv-1");
         let _ = refusal.containing(&["isn't the disk that was staged"]).message();

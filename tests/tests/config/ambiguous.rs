@@ -8,7 +8,7 @@ use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Bundle, Delegate, Node, POD, StagedVolume, on_each_delegate, refusal};
 use serde_json::json;
 
-use crate::{Lists, Scene, data, with_members};
+use crate::{MountLists, Scene, data, with_members};
 
 /// Asserts that the create is refused, with an error that names the volume and contains `named`.
 #[track_caller]
@@ -82,7 +82,7 @@ on_each_delegate! {
     fn the_last_of_two_sources_counts(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let both = |first: &str, last: &str| data(&format!(r#"{first},"source":{last},"source":null"#));
-        let mounts = |lists: &Lists, volume_first: bool| {
+        let mounts = |lists: &MountLists, volume_first: bool| {
             let (target, host) = (json!(lists.target).to_string(), json!(lists.host).to_string());
             let mount = if volume_first { both(&target, &host) } else { both(&host, &target) };
             format!(r#""mounts":{}"#, lists.with_mount(&mount))
@@ -111,16 +111,16 @@ on_each_delegate! {
     fn a_volume_under_a_key_in_another_case_is_refused(delegate: Delegate) {
         let scene = Scene::new(delegate);
         for (key, members) in [
-            ("Mounts", &|lists: &Lists| format!(r#""mounts":{},"Mounts":{}"#, lists.host(), lists.volume())),
-            ("mountſ", &|lists: &Lists| format!(r#""mounts":{},"mountſ":{}"#, lists.volume(), lists.host())),
-            ("SOURCE", &|lists: &Lists| {
+            ("Mounts", &|lists: &MountLists| format!(r#""mounts":{},"Mounts":{}"#, lists.host(), lists.volume())),
+            ("mountſ", &|lists: &MountLists| format!(r#""mounts":{},"mountſ":{}"#, lists.volume(), lists.host())),
+            ("SOURCE", &|lists: &MountLists| {
                 let host = json!(lists.host).to_string();
                 let mount = data(&format!("{host},\"SOURCE\":{}", json!(lists.target)));
                 format!(r#""mounts":{}"#, lists.with_mount(&mount))
             }),
-            ("rootFS", &|lists: &Lists| format!(r#""mounts":{},"rootFS":1"#, lists.volume())),
-            ("HOOKS", &|lists: &Lists| format!(r#""mounts":{},"HOOKS":null"#, lists.volume())),
-        ] as [(&str, &dyn Fn(&Lists) -> String); 5] {
+            ("rootFS", &|lists: &MountLists| format!(r#""mounts":{},"rootFS":1"#, lists.volume())),
+            ("HOOKS", &|lists: &MountLists| format!(r#""mounts":{},"HOOKS":null"#, lists.volume())),
+        ] as [(&str, &dyn Fn(&MountLists) -> String); 5] {
             let bundle = scene.app(members);
             if key == "rootFS" {
                 let _app = scene.assert_sees(&bundle, "of-the-volume");

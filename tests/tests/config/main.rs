@@ -45,9 +45,9 @@ impl Scene {
     }
 
     /// Returns the bundle of an app whose config has these members instead of `mounts`.
-    fn app(&self, members: impl FnOnce(&Lists) -> String) -> Bundle {
+    fn app(&self, members: impl FnOnce(&MountLists) -> String) -> Bundle {
         let bundle = self.node.app_bundle(&self.sandbox);
-        let lists = Lists {
+        let lists = MountLists {
             basic: bundle.spec()["mounts"].as_array().unwrap().clone(),
             target: self.target.clone(),
             host: self.host.clone(),
@@ -66,14 +66,14 @@ impl Scene {
     }
 }
 
-/// Lists of mounts, as JSON.
-struct Lists {
+/// MountLists of mounts, as JSON.
+struct MountLists {
     basic: Vec<Value>,
     target: PathBuf,
     host: PathBuf,
 }
 
-impl Lists {
+impl MountLists {
     /// Returns the basic mounts and this one.
     fn with_mount(&self, mount: &str) -> String {
         let basic = serde_json::to_string(&self.basic).unwrap();

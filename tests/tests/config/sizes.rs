@@ -10,7 +10,7 @@ use runcrust_tests::node::utf8;
 use runcrust_tests::{Bundle, Delegate, LoopDevice, Node, POD, Run, on_each_delegate, refusal};
 use serde_json::json;
 
-use crate::{Lists, Scene, data, with_members};
+use crate::{MountLists, Scene, data, with_members};
 
 const MIB: usize = 1 << 20;
 
@@ -257,7 +257,7 @@ on_each_delegate! {
     fn ten_thousand_mounts_work(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let host = json!(scene.host).to_string();
-        let many = |lists: &Lists, last: &str| {
+        let many = |lists: &MountLists, last: &str| {
             let bind = |n| data(&host).replace("/data", &format!("/many/{n}"));
             let binds: Vec<String> = (0..10_000).map(bind).collect();
             let rest = lists.with_mount(&binds.join(","));

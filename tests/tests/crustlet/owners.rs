@@ -1,4 +1,4 @@
-//! Which pods belong to which agent, and where an agent's root directory is.
+//! The pods that belong to an agent, and the location of its root directory.
 
 use std::fs;
 use std::os::unix::fs::symlink;

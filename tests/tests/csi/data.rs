@@ -30,16 +30,16 @@ fn volume_with_data(scene: &Scene) -> CsiVolume {
 }
 
 /// Sets the immutable attribute (chattr(1)) of a file. Dropping the value removes it.
-pub(crate) struct Immutable(PathBuf);
+pub(crate) struct ImmutableFile(PathBuf);
 
-impl Immutable {
+impl ImmutableFile {
     pub(crate) fn make(path: &Path) -> Self {
         let _ = Run::capture(Command::new("chattr").arg("+i").arg(path)).success();
         Self(path.to_owned())
     }
 }
 
-impl Drop for Immutable {
+impl Drop for ImmutableFile {
     fn drop(&mut self) {
         let _ = Run::capture(Command::new("chattr").arg("-i").arg(&self.0));
     }
@@ -123,7 +123,7 @@ fn an_unreadable_record_affects_one_volume_only() {
 fn the_driver_starts_beside_an_image_it_cannot_remove() {
     let (scene, volume) = Scene::with_volume(block());
     let other = scene.volume("other", block());
-    let immutable = Immutable::make(&scene.image(&volume.id));
+    let immutable = ImmutableFile::make(&scene.image(&volume.id));
     expect_error(scene.call(volume.delete()), Code::Internal);
     scene.restart(&[]);
     assert_eq!(

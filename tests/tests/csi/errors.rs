@@ -7,7 +7,7 @@ use runcrust_tests::csi::{block, create_request};
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use crate::data::Immutable;
+use crate::data::ImmutableFile;
 use crate::scene::Scene;
 
 /// Returns the reason and the volume of an error's `ErrorInfo`.
@@ -75,7 +75,7 @@ fn every_error_names_the_volume() {
 #[test]
 fn an_unwritable_record_is_reported_with_its_volume() {
     let (scene, volume) = Scene::with_volume(block());
-    let immutable = Immutable::make(&scene.data().join("volumes"));
+    let immutable = ImmutableFile::make(&scene.data().join("volumes"));
     let status = scene
         .call(volume.stage())
         .expect_err("the record cannot be written");

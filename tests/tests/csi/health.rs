@@ -171,9 +171,9 @@ fn each_problem_is_reported_by_both_interfaces() {
 }
 
 /// A frozen file system (fsfreeze(8)). Dropping the value thaws it.
-struct Frozen<'p>(&'p Path);
+struct FrozenFilesystem<'p>(&'p Path);
 
-impl<'p> Frozen<'p> {
+impl<'p> FrozenFilesystem<'p> {
     fn new(at: &'p Path) -> Self {
         let frozen = Self(at);
         let _ = frozen.fsfreeze("--freeze").success();
@@ -185,7 +185,7 @@ impl<'p> Frozen<'p> {
     }
 }
 
-impl Drop for Frozen<'_> {
+impl Drop for FrozenFilesystem<'_> {
     fn drop(&mut self) {
         let _ = self.fsfreeze("--unfreeze");
     }
@@ -200,7 +200,7 @@ fn a_volume_that_is_being_published_has_no_problem() {
     let first = scene.publish(&volume, "one");
     mount_of(&mut volume.capability).volume_mount_group = "4001".to_owned();
     let second = scene.target("two", "pv");
-    let frozen = Frozen::new(&first);
+    let frozen = FrozenFilesystem::new(&first);
     std::thread::scope(|scope| {
         // `frozen` is moved here, so that the walk ends even if an assertion fails.
         let frozen = frozen;

@@ -83,7 +83,7 @@ on_each_delegate! {
     }
 
     fn a_killed_later_create_in_a_sandbox_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::SECOND);
+        kill(delegate, &creates::LATER);
     }
 
     fn a_killed_first_create_behind_a_link_can_be_repeated(delegate: Delegate) {
@@ -91,11 +91,11 @@ on_each_delegate! {
     }
 
     fn a_killed_later_create_behind_a_link_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::SECOND_LINKED);
+        kill(delegate, &creates::LATER_LINKED);
     }
 
     fn a_killed_create_without_a_sandbox_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::PLAIN);
+        kill(delegate, &creates::STANDALONE);
     }
 
     fn a_killed_create_in_a_user_namespace_can_be_repeated(delegate: Delegate) {
@@ -107,11 +107,11 @@ on_each_delegate! {
     }
 
     fn a_killed_create_whose_hook_mounts_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::HOOKED);
+        kill(delegate, &creates::HOOK_MOUNTS);
     }
 
     fn a_killed_create_with_two_volumes_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::TWO);
+        kill(delegate, &creates::TWO_VOLUMES);
     }
 
     fn a_killed_create_that_makes_a_subpath_can_be_repeated(delegate: Delegate) {
@@ -119,11 +119,11 @@ on_each_delegate! {
     }
 
     fn a_killed_second_create_of_a_bundle_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::AGAIN);
+        kill(delegate, &creates::SECOND_CREATE);
     }
 
     fn a_killed_create_that_restores_a_config_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &creates::AGAIN_WITHOUT);
+        kill(delegate, &creates::RESTORED_CONFIG);
     }
 
     fn a_killed_restore_can_be_followed_by_a_create(delegate: Delegate) {
@@ -131,15 +131,15 @@ on_each_delegate! {
     }
 
     fn a_killed_delete_in_a_sandbox_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &ends::APP);
+        kill(delegate, &ends::CONTAINER);
     }
 
     fn a_killed_delete_behind_a_link_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &ends::APP_LINKED);
+        kill(delegate, &ends::CONTAINER_LINKED);
     }
 
     fn a_killed_delete_without_a_sandbox_can_be_repeated(delegate: Delegate) {
-        kill(delegate, &ends::PLAIN);
+        kill(delegate, &ends::STANDALONE);
     }
 
     fn a_killed_delete_of_a_sandbox_can_be_repeated(delegate: Delegate) {
@@ -197,7 +197,7 @@ fn each_first_caller_is_tested_with_one_of_the_delegates() {
 /// runcrust creates files with openat2(2), whose flags are in memory that the tracer has to read.
 #[test]
 fn creating_a_file_is_a_step() {
-    for row in [&verbs::STAGE, &verbs::PUBLISH, &creates::PLAIN] {
+    for row in [&verbs::STAGE, &verbs::PUBLISH, &creates::STANDALONE] {
         let steps = steps_of(Delegate::Runc, row);
         let first = Step::new("runcrust", "openat2", 1);
         assert!(steps.contains(&first), "{steps:?}");

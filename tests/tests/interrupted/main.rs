@@ -2,9 +2,9 @@
 
 mod choice;
 mod failing;
+mod fsgroup_once;
 mod killed;
 mod moments;
-mod once;
 mod row;
 mod rows;
 mod scene;

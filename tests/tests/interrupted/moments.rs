@@ -107,6 +107,6 @@ on_each_delegate! {
 
     fn containers_can_be_recreated_after_a_killed_process_group(delegate: Delegate) {
         kill(delegate, &creates::FIRST, Victim::Group);
-        kill(delegate, &creates::PLAIN, Victim::Group);
+        kill(delegate, &creates::STANDALONE, Victim::Group);
     }
 }

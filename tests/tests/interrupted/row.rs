@@ -25,9 +25,9 @@ pub(crate) struct Row {
     /// The volume's file system.
     pub(crate) fstype: &'static str,
     /// Whether kubelet's directory is a link. Each volume then has two entries.
-    pub(crate) linked: bool,
+    pub(crate) is_linked: bool,
     /// Whether the pod has a second volume.
-    pub(crate) two: bool,
+    pub(crate) has_second_volume: bool,
     /// Prepares the operation.
     pub(crate) prepare: fn(&Scene) -> Prepared,
     /// Repeats the operation, and returns the containers that exist afterwards. The volume is mounted at `/data` in the
@@ -47,8 +47,8 @@ impl Row {
             runc_alone: &[],
             configuration: "",
             fstype: "ext4",
-            linked: false,
-            two: false,
+            is_linked: false,
+            has_second_volume: false,
             prepare,
             repeat,
         }
@@ -97,8 +97,8 @@ impl Row {
     }
 
     /// Makes kubelet's directory a link.
-    pub(crate) const fn linked(mut self) -> Self {
-        self.linked = true;
+    pub(crate) const fn behind_a_link(mut self) -> Self {
+        self.is_linked = true;
         self
     }
 

@@ -50,12 +50,12 @@ impl Scene {
     /// Sets up the node, the volume and the configuration of a row.
     pub(crate) fn for_row(delegate: Delegate, row: &Row) -> Self {
         let node = Node::with(delegate, row.configuration);
-        if row.linked {
+        if row.is_linked {
             let real = node.dir().subdir("real");
             symlink(real, node.handler().kubelet_dir()).expect("a link");
         }
         let device = node.formatted(row.fstype);
-        let second = row.two.then(|| node.formatted(row.fstype));
+        let second = row.has_second_volume.then(|| node.formatted(row.fstype));
         if let Some(second) = &second {
             with_mounted(second.path(), |root| fs::write(root.join("file"), "x\n"))
                 .expect("a line");

@@ -10,9 +10,9 @@ use super::*;
 
 /// Texts that the expected error contains, and a function that damages the entry. The texts `INFO` and `ENTRY` stand
 /// for the paths of the entry's `mountInfo.json` and of its directory.
-type Case = (&'static [&'static str], fn(&Staged));
+type Case = (&'static [&'static str], fn(&StagedNode));
 
-fn set(staged: &Staged, field: &str, value: Value) {
+fn set(staged: &StagedNode, field: &str, value: Value) {
     let mut info = info(&staged.device);
     info[field] = value;
     staged.entry.write(&info.to_string());
@@ -75,7 +75,7 @@ const CASES: &[Case] = &[
 
 on_each_delegate! {
     fn an_invalid_entry_fails_the_create_with_a_reason(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
+        let staged = StagedNode::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let restore = || {
             if staged.entry.path().is_symlink() {
@@ -105,7 +105,7 @@ on_each_delegate! {
     }
 
     fn another_pods_volume_is_refused(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
+        let staged = StagedNode::new(delegate, Value::Null);
         let other = staged.node.target("pod-b", "pv-2");
         let device = staged.node.ext4();
         let _entry = KataEntry::add(&other, &info(&device));

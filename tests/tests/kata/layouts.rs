@@ -10,8 +10,8 @@ use super::*;
 
 on_each_delegate! {
     fn katas_layout_is_not_read_by_default(delegate: Delegate) {
-        let staged = Staged::with(delegate, "", Value::Null);
-        let Staged { node, device, target, entry } = &staged;
+        let staged = StagedNode::with(delegate, "", Value::Null);
+        let StagedNode { node, device, target, entry } = &staged;
         let sandbox = node.sandbox(POD);
         assert_eq!(sandbox.sh("ls -d /.crust 2>/dev/null | wc -l"), "0");
         let bundle = node.app_bundle(&sandbox).bind(target, "/data", &[]).write();
@@ -42,8 +42,8 @@ on_each_delegate! {
 
     /// A driver may stage every volume in both, because it does not know which runtime the pod will have.
     fn equal_entries_in_both_are_one_volume(delegate: Delegate) {
-        let staged = Staged::new(delegate, json!({"fsGroup": "2000"}));
-        let Staged { node, device, target, entry } = &staged;
+        let staged = StagedNode::new(delegate, json!({"fsGroup": "2000"}));
+        let StagedNode { node, device, target, entry } = &staged;
         let _ = node.stage(POD, "pv-1", device, &["--fs-group", "2000"]);
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, target, "/data");
@@ -60,8 +60,8 @@ on_each_delegate! {
     }
 
     fn different_entries_in_both_are_refused(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
-        let Staged { node, device, target, entry } = &staged;
+        let staged = StagedNode::new(delegate, Value::Null);
+        let StagedNode { node, device, target, entry } = &staged;
         let other = node.ext4();
         let refused = node.try_stage(target, other.path(), &[]).failure();
         let katas = entry.info();
@@ -78,8 +78,8 @@ on_each_delegate! {
     }
 
     fn a_volume_in_use_from_katas_entry_cannot_be_staged(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
-        let Staged { node, device, target, .. } = &staged;
+        let staged = StagedNode::new(delegate, Value::Null);
+        let StagedNode { node, device, target, .. } = &staged;
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, target, "/data");
         let refused = node.try_stage(target, device.path(), &[]).failure();

@@ -16,14 +16,14 @@ fn info(device: &LoopDevice) -> Value {
 }
 
 /// A node that reads Kata's layout, with `pv-1` staged there.
-struct Staged {
+struct StagedNode {
     node: Node,
     device: LoopDevice,
     target: PathBuf,
     entry: KataEntry,
 }
 
-impl Staged {
+impl StagedNode {
     fn new(delegate: Delegate, metadata: Value) -> Self {
         Self::with(delegate, "kata_layout = true", metadata)
     }

@@ -15,8 +15,8 @@ use super::*;
 on_each_delegate! {
     fn a_pod_has_its_volume_until_unstage(delegate: Delegate) {
         // Drivers copy the volume's attributes into the metadata. None of them requests the raw device.
-        let staged = Staged::new(delegate, json!({"fsGroup": "2000", "deviceNode": "true", "size": "5Gi"}));
-        let Staged { node, device, target, entry } = &staged;
+        let staged = StagedNode::new(delegate, json!({"fsGroup": "2000", "deviceNode": "true", "size": "5Gi"}));
+        let StagedNode { node, device, target, entry } = &staged;
         let watcher = MountWatcher::start(device.path());
         let sandbox = node.sandbox(POD);
         let one = node.app(&sandbox, target, "/data");
@@ -47,7 +47,7 @@ on_each_delegate! {
     }
 
     fn on_root_mismatch_is_applied(delegate: Delegate) {
-        let staged = Staged::new(
+        let staged = StagedNode::new(
             delegate,
             json!({"fsGroup": "2000", "fsGroupChangePolicy": "OnRootMismatch"}),
         );
@@ -62,7 +62,7 @@ on_each_delegate! {
     }
 
     fn mount_options_are_applied(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
+        let staged = StagedNode::new(delegate, Value::Null);
         let mut info = info(&staged.device);
         info["options"] = json!(["ro", "noatime"]);
         staged.entry.write(&info.to_string());
@@ -108,7 +108,7 @@ on_each_delegate! {
     }
 
     fn a_stock_kubelets_subpath_is_found(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
+        let staged = StagedNode::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let of_app = SubPath { pod_uid: POD, volume: "pv-1", directory: &staged.target, path: "db", index: 0 };
         let app = staged.node.app(&sandbox, &of_app.bind(&staged.node.handler().kubelet_dir()), "/data");
@@ -120,7 +120,7 @@ on_each_delegate! {
 
     /// Drivers remove the entry themselves, and `unstage` is never called.
     fn records_of_a_removed_entry_are_removed(delegate: Delegate) {
-        let staged = Staged::new(delegate, Value::Null);
+        let staged = StagedNode::new(delegate, Value::Null);
         let sandbox = staged.node.sandbox(POD);
         let app = staged.node.app(&sandbox, &staged.target, "/data");
         end([app, sandbox]);

@@ -1,6 +1,7 @@
 //! The mount of a volume, and the ways to pass it to a container.
 
 mod attributes;
+mod concurrent_creates;
 mod device_node;
 mod hook;
 mod nesting;
@@ -9,7 +10,6 @@ mod propagation;
 mod restore;
 mod rows;
 mod standalone;
-mod together;
 mod user_namespace;
 
 use std::process::Command;

@@ -30,7 +30,7 @@ const PROGRAMS: [&str; 16] = [
 ];
 
 /// An environment whose variables all lead to traps.
-struct Trap {
+struct TrapEnvironment {
     bin: PathBuf,
     /// The file that each trap writes to.
     log: PathBuf,
@@ -38,7 +38,7 @@ struct Trap {
     elsewhere: PathBuf,
 }
 
-impl Trap {
+impl TrapEnvironment {
     fn new(node: &Node) -> Self {
         let bin = node.dir().subdir("bin");
         let log = node.dir().join("trap.log");
@@ -109,7 +109,7 @@ impl Trap {
 on_each_delegate! {
     fn the_callers_environment_is_ignored(delegate: Delegate) {
         let node = Node::new(delegate);
-        let trap = Trap::new(&node);
+        let trap = TrapEnvironment::new(&node);
         let device = node.ext4();
         let target = node.target(POD, "pv-1");
         let path = utf8(&target);

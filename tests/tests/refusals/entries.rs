@@ -124,7 +124,6 @@ impl Case {
 
 macro_rules! cases {
     ($($detected:ident $name:literal $names:expr, $entry:ident => $damage:expr;)+) => {
-        /// All cases.
         pub(crate) const CASES: &[Case] = &[$(Case {
             name: $name,
             detected: DetectedWhen::$detected,

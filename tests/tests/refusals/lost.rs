@@ -126,14 +126,14 @@ mod behind_a_link {
 
     use super::*;
 
-    struct Linked {
+    struct LinkedKubeletDirectory {
         node: Node,
         device: LoopDevice,
         given: PathBuf,
         resolved: PathBuf,
     }
 
-    impl Linked {
+    impl LinkedKubeletDirectory {
         fn new(delegate: Delegate) -> Self {
             let node = Node::with(delegate, "sandbox = \"always\"");
             let real = node.dir().subdir("srv/kubelet");
@@ -152,7 +152,7 @@ mod behind_a_link {
 
     on_each_delegate! {
         fn the_volume_is_found_by_either_path(delegate: Delegate) {
-            let linked = Linked::new(delegate);
+            let linked = LinkedKubeletDirectory::new(delegate);
             let node = &linked.node;
             let info = |path: &Path| fs::read(node.entry(path).join("mountInfo.json")).unwrap();
             assert_eq!(info(&linked.given), info(&linked.resolved));
@@ -171,7 +171,7 @@ mod behind_a_link {
         }
 
         fn a_half_staged_volume_is_refused(delegate: Delegate) {
-            let linked = Linked::new(delegate);
+            let linked = LinkedKubeletDirectory::new(delegate);
             let node = &linked.node;
             let sandbox = node.sandbox("pod-a");
             let missing = node.entry(&linked.given);
@@ -191,7 +191,7 @@ mod behind_a_link {
         }
 
         fn a_resolved_path_with_a_lost_entry_is_refused(delegate: Delegate) {
-            let linked = Linked::new(delegate);
+            let linked = LinkedKubeletDirectory::new(delegate);
             let node = &linked.node;
             let sandbox = node.sandbox("pod-a");
             fs::remove_dir_all(node.entry(&linked.resolved)).unwrap();

@@ -11,14 +11,14 @@ use crate::entries::{CASES, Case, DetectedWhen, Entry};
 use crate::refusal::{self, Refusal, unexpected_entries, unexpected_mounts};
 
 /// A node with one staged volume.
-struct Staged {
+struct StagedNode {
     node: Node,
     device: LoopDevice,
     blank: LoopDevice,
     target: PathBuf,
 }
 
-impl Staged {
+impl StagedNode {
     fn new(node: Node) -> Self {
         let device = node.ext4();
         let target = node.stage("pod-a", "pv-1", &device, &["--fs-group", "100"]);
@@ -78,7 +78,7 @@ fn assert_none(failures: &[String]) {
 
 on_each_delegate! {
     fn no_app_is_created_from_an_invalid_entry(delegate: Delegate) {
-        let staged = Staged::new(Node::with(delegate, "sandbox = \"always\""));
+        let staged = StagedNode::new(Node::with(delegate, "sandbox = \"always\""));
         // The volume is staged after the sandbox's start, so it is not mounted.
         let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let _ = staged.node.unstage(&staged.target).success();
@@ -97,7 +97,7 @@ on_each_delegate! {
     }
 
     fn no_app_is_created_if_a_mounted_volumes_entry_is_invalid(delegate: Delegate) {
-        let staged = Staged::new(Node::new(delegate));
+        let staged = StagedNode::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
@@ -113,7 +113,7 @@ on_each_delegate! {
     }
 
     fn no_sandbox_is_created_from_an_invalid_entry(delegate: Delegate) {
-        let staged = Staged::new(Node::new(delegate));
+        let staged = StagedNode::new(Node::new(delegate));
         let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
         for case in CASES.iter().filter(|case| case.detected != DetectedWhen::Mounted) {
@@ -131,7 +131,7 @@ on_each_delegate! {
 
     /// A delegate may not pass on a hook's standard error, so the app's create reports the failure.
     fn a_sandbox_mount_failure_is_reported_by_the_app(delegate: Delegate) {
-        let staged = Staged::new(Node::new(delegate));
+        let staged = StagedNode::new(Node::new(delegate));
         let entry = Entry::read(&staged.node, &staged.target, &staged.blank);
         let mut failures = Vec::new();
         for case in CASES.iter().filter(|case| case.detected == DetectedWhen::Mounted) {
@@ -161,7 +161,7 @@ on_each_delegate! {
 
     /// `stage` refuses such a change, but the file may be written by another program.
     fn an_entry_changed_while_its_volume_is_mounted_is_refused(delegate: Delegate) {
-        let staged = Staged::new(Node::new(delegate));
+        let staged = StagedNode::new(Node::new(delegate));
         let sandbox = staged.node.sandbox("pod-a");
         let running = staged.node.app(&sandbox, &staged.target, "/data");
         let entry = Entry::read(&staged.node, &staged.target, &staged.blank);

@@ -27,14 +27,14 @@ fn other_image(node: &Node) -> PathBuf {
 }
 
 /// A staged volume whose device was replaced by another one with the same name and number.
-struct Replaced {
+struct ReplacedDevice {
     other: LoopDevice,
     image: Vec<u8>,
     target: PathBuf,
     node: Node,
 }
 
-impl Replaced {
+impl ReplacedDevice {
     fn new(delegate: Delegate, extra: &str) -> Self {
         retry_lost_race(|| Self::on(Node::with(delegate, extra)))
     }
@@ -100,8 +100,8 @@ fn json_of(run: Run) -> Value {
 on_each_delegate! {
     fn another_disk_with_the_devices_name_is_refused(delegate: Delegate) {
         for extra in ["", "device_node = \"always\"", HOOK] {
-            let replaced = Replaced::new(delegate, extra);
-            let Replaced { node, target, other, .. } = &replaced;
+            let replaced = ReplacedDevice::new(delegate, extra);
+            let ReplacedDevice { node, target, other, .. } = &replaced;
             let plain = replaced.plain();
             let sentence = replaced.refuses(&plain);
             // With the settings of `HOOK` a sandbox has no volumes.
@@ -136,7 +136,7 @@ on_each_delegate! {
         let (replaced, sandbox) = retry_lost_race(|| {
             let node = Node::with(delegate, extra);
             let sandbox = node.sandbox(POD);
-            Some((Replaced::on(node)?, sandbox))
+            Some((ReplacedDevice::on(node)?, sandbox))
         });
         let bundle = replaced.node.app_bundle(&sandbox).bind(&replaced.target, "/data", &[]);
         let _ = replaced.refuses(&bundle.write());
@@ -170,7 +170,7 @@ on_each_delegate! {
     }
 
     fn without_a_disk_sequence_number_nothing_is_compared(delegate: Delegate) {
-        let replaced = Replaced::new(delegate, "");
+        let replaced = ReplacedDevice::new(delegate, "");
         replace_disk_seq(&replaced.node, &replaced.target, "");
         let app = replaced.node.run(&replaced.plain());
         assert_eq!(app.sh("cat /data/file"), "another's");

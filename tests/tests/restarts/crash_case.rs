@@ -27,7 +27,7 @@ pub(crate) enum HeldCall {
 
 /// The change of the pod's manifest while crustlet does not run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum ManifestChange {
     /// The manifest exists, without a deletion timestamp.
     Kept,
     /// The manifest has a deletion timestamp.
@@ -41,7 +41,7 @@ pub(crate) enum Fate {
 pub(crate) struct CrashCase {
     pub(crate) call: HeldCall,
     pub(crate) moment: Moment,
-    pub(crate) fate: Fate,
+    pub(crate) manifest_change: ManifestChange,
     pub(crate) mounting: Mounting,
 }
 
@@ -77,10 +77,13 @@ impl HeldCall {
 
 impl fmt::Display for CrashCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (moment, fate, mounting) = (self.moment, self.fate, self.mounting);
+        let (moment, manifest_change, mounting) =
+            (self.moment, self.manifest_change, self.mounting);
         match self.call {
-            HeldCall::Runtime(name) => write!(f, "{name} {moment:?} {fate:?} {mounting}"),
-            call => write!(f, "{call:?} {moment:?} {fate:?} {mounting}"),
+            HeldCall::Runtime(name) => {
+                write!(f, "{name} {moment:?} {manifest_change:?} {mounting}")
+            }
+            call => write!(f, "{call:?} {moment:?} {manifest_change:?} {mounting}"),
         }
     }
 }
@@ -136,9 +139,9 @@ impl CrashCase {
         scene.run(pod);
         let _ = scene.sh(pod, &format!("echo {} > /data/kept; sync", pod.name()));
         first();
-        match self.fate {
-            Fate::Kept => scene.crustlet.remove(pod.name()),
-            Fate::Deleted | Fate::Forced => scene.delete(pod),
+        match self.manifest_change {
+            ManifestChange::Kept => scene.crustlet.remove(pod.name()),
+            ManifestChange::Deleted | ManifestChange::Forced => scene.delete(pod),
         }
     }
 
@@ -153,7 +156,7 @@ impl CrashCase {
         scene.relay.clear_faults();
         scene.runtime.clear_faults();
         let mut expected_starts = 1..=1;
-        if self.call.is_teardown() && self.fate == Fate::Kept {
+        if self.call.is_teardown() && self.manifest_change == ManifestChange::Kept {
             scene.crustlet.wait("the pod to be started again", || {
                 scene.runtime.count("RunPodSandbox") == 2
             });
@@ -163,10 +166,10 @@ impl CrashCase {
     }
 
     fn change(&self, scene: &Scene, pod: &Pod) {
-        match self.fate {
-            Fate::Kept => scene.apply_pod(pod),
-            Fate::Deleted => scene.delete(pod),
-            Fate::Forced => scene.crustlet.remove(pod.name()),
+        match self.manifest_change {
+            ManifestChange::Kept => scene.apply_pod(pod),
+            ManifestChange::Deleted => scene.delete(pod),
+            ManifestChange::Forced => scene.crustlet.remove(pod.name()),
         }
     }
 
@@ -182,7 +185,9 @@ impl CrashCase {
         scene.start(&[]);
         scene.relay.clear_faults();
         scene.runtime.clear_faults();
-        if self.fate == Fate::Kept && expected_starts.start() < expected_starts.end() {
+        if self.manifest_change == ManifestChange::Kept
+            && expected_starts.start() < expected_starts.end()
+        {
             // A container that was being stopped may seem to keep running.
             scene.wait_for_relist();
         }
@@ -196,7 +201,7 @@ impl CrashCase {
         pod: &Pod,
         expected_starts: RangeInclusive<usize>,
     ) {
-        if self.fate == Fate::Kept {
+        if self.manifest_change == ManifestChange::Kept {
             scene.wait_running(pod);
             scene.assert_mounted(pod, storage, self.mounting);
             if self.call.is_teardown() {

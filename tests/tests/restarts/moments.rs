@@ -1,8 +1,8 @@
 //! crustlet is killed at each call that changes a volume or a pod: before the call arrives, and after it was carried
 //! out but before the answer arrives.
 //!
-//! `make torture` runs all combinations. Otherwise each moment is tested once, with a delegate, a fate of the pod and a
-//! kind of volume that change every day.
+//! `make torture` runs all combinations. Otherwise each moment is tested once. The delegate, the change of the
+//! pod's manifest and the kind of volume are other ones every day.
 
 use std::time::Instant;
 
@@ -11,10 +11,14 @@ use runcrust_tests::manifests::{RuntimeClass, StorageClass};
 use runcrust_tests::random::seed;
 use runcrust_tests::{Delegate, on_each_delegate};
 
-use crate::crash_case::{CrashCase, Fate, HeldCall};
+use crate::crash_case::{CrashCase, HeldCall, ManifestChange};
 use crate::scene::{ASSISTED, Mounting, Scene, Storage};
 
-const FATES: [Fate; 3] = [Fate::Kept, Fate::Deleted, Fate::Forced];
+const MANIFEST_CHANGES: [ManifestChange; 3] = [
+    ManifestChange::Kept,
+    ManifestChange::Deleted,
+    ManifestChange::Forced,
+];
 
 /// Returns the cases of these calls for a delegate: in `make torture` all cases, otherwise the cases of the day.
 fn cases(delegate: Delegate, calls: &[HeldCall], mountings: &[Mounting]) -> Vec<CrashCase> {
@@ -25,18 +29,18 @@ fn cases(delegate: Delegate, calls: &[HeldCall], mountings: &[Mounting]) -> Vec<
         .flat_map(|call| [Moment::Before, Moment::After].map(|moment| (*call, moment)));
     for (at, (call, moment)) in moments.enumerate() {
         let turn = seed + at;
-        // The delegates take turns: the other one is chosen after each round of all fates and kinds of volumes.
-        let is_ours = (turn / (FATES.len() * mountings.len()) + at) % 2
+        // The delegates take turns: the other one is chosen after each round of all changes and kinds of volumes.
+        let is_ours = (turn / (MANIFEST_CHANGES.len() * mountings.len()) + at) % 2
             == usize::from(delegate == Delegate::Crun);
-        for (which, fate) in FATES.into_iter().enumerate() {
+        for (which, manifest_change) in MANIFEST_CHANGES.into_iter().enumerate() {
             for (nth, mounting) in mountings.iter().copied().enumerate() {
-                let is_chosen =
-                    turn % FATES.len() == which && (turn / FATES.len()) % mountings.len() == nth;
+                let is_chosen = turn % MANIFEST_CHANGES.len() == which
+                    && (turn / MANIFEST_CHANGES.len()) % mountings.len() == nth;
                 if is_torture() || is_ours && is_chosen {
                     cases.push(CrashCase {
                         call,
                         moment,
-                        fate,
+                        manifest_change,
                         mounting,
                     });
                 }

@@ -32,11 +32,11 @@ impl Deref for Scene {
 /// The way in which a pod's volume is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mounting {
-    /// By the runtime, from the driver's metadata (`defer_fs_ops`).
+    /// The runtime mounts it, from the driver's metadata (`defer_fs_ops`).
     Deferred,
-    /// By the driver.
+    /// The driver mounts it.
     Plain,
-    /// By the runtime, to which crustlet publishes it once the sandbox exists (KEP-2857's earlier draft).
+    /// The runtime mounts it when crustlet publishes it to the existing sandbox (KEP-2857's earlier draft).
     Assisted,
 }
 

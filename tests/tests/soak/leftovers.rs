@@ -16,7 +16,7 @@ const GROWTH: u64 = 4 << 10;
 
 /// The resources of the daemon.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Memory {
+pub(crate) struct DaemonResources {
     kibibytes: u64,
     descriptors: usize,
 }
@@ -24,13 +24,13 @@ pub(crate) struct Memory {
 /// The resources after a batch of pods. Its display is one line.
 pub(crate) struct ResourceReport {
     soak_node: &'static str,
-    memory: Memory,
+    memory: DaemonResources,
     slab: u64,
 }
 
 impl fmt::Display for ResourceReport {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Memory {
+        let DaemonResources {
             kibibytes,
             descriptors,
         } = self.memory;
@@ -97,9 +97,9 @@ impl SoakNode {
         pids
     }
 
-    fn memory(&self) -> Memory {
+    fn memory(&self) -> DaemonResources {
         let process = format!("/proc/{}", self.ops.pid());
-        Memory {
+        DaemonResources {
             kibibytes: field(&format!("{process}/status"), "RssAnon:"),
             descriptors: process::descriptors(self.ops.pid()),
         }

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use runcrust_tests::{Delegate, Node, Ops};
 
-use crate::leftovers::Memory;
+use crate::leftovers::DaemonResources;
 
 /// A node with a `crust_ops` that reconciles every second.
 pub(crate) struct SoakNode {
@@ -13,7 +13,7 @@ pub(crate) struct SoakNode {
     pub(crate) node: Node,
     pods: AtomicUsize,
     /// The daemon's resources after the first batch of pods.
-    pub(crate) first: Mutex<Option<Memory>>,
+    pub(crate) first: Mutex<Option<DaemonResources>>,
 }
 
 impl SoakNode {
@@ -34,7 +34,7 @@ impl SoakNode {
     }
 
     /// Returns the daemon's resources after the first batch, which are `now` at the first call.
-    pub(crate) fn first_memory(&self, now: Memory) -> Memory {
+    pub(crate) fn first_memory(&self, now: DaemonResources) -> DaemonResources {
         let mut first = self.first.lock().unwrap_or_else(PoisonError::into_inner);
         *first.get_or_insert(now)
     }

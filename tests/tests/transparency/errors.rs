@@ -13,12 +13,12 @@ use serde_json::json;
 use crate::compared_container::masked;
 
 /// A node, and a bundle that both runcrust and the delegate refuse.
-struct Refused {
+struct RefusedBundle {
     node: Node,
     bundle: Bundle,
 }
 
-impl Refused {
+impl RefusedBundle {
     fn new(delegate: Delegate) -> Self {
         let node = Node::new(delegate);
         let attached = node.handler().state_dir().join("attach/0");
@@ -78,7 +78,7 @@ const JSON: &str = "--log LOG --log-format json";
 
 on_each_delegate! {
     fn in_a_json_log_an_error_is_one_line(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         for globals in [JSON, "--log=LOG --log-format=json --debug", "--log-format json --log LOG"] {
             let run = refused.refused("", globals);
             refused.take_log_line(&run.stderr);
@@ -93,7 +93,7 @@ on_each_delegate! {
     }
 
     fn in_a_text_log_an_error_has_the_delegates_form(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         for globals in ["--log LOG", "--log LOG --log-format text"] {
             let form = |runtime: &Runtime| {
                 let run = refused.create(runtime, "", globals).failure();
@@ -114,7 +114,7 @@ on_each_delegate! {
     }
 
     fn without_a_log_an_error_is_one_line_on_stderr(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         for globals in ["", "--log-format json", "--log-format=text", "--debug"] {
             let run = refused.refused("", globals);
             assert_eq!(run.stderr.matches('\n').count(), 1, "{run}");
@@ -123,7 +123,7 @@ on_each_delegate! {
     }
 
     fn if_the_log_cannot_be_written_the_error_is_on_stderr(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         let expected = refused.refused("", "").stderr;
         for log in ["/no/such/directory/log", "/dev/full", "/", "/proc/version"] {
             let run = refused.refused("", &format!("--log {log} --log-format json"));
@@ -133,7 +133,7 @@ on_each_delegate! {
 
     /// containerd opens a sandbox's standard streams as `/dev/null`, read-only.
     fn if_stderr_cannot_be_written_the_error_is_in_the_log(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         for shell in [
             "exec </dev/null >/dev/null 2</dev/null",
             "exec 2</dev/null",
@@ -153,7 +153,7 @@ on_each_delegate! {
     }
 
     fn a_closed_stderr_pipe_does_not_kill_a_refused_create(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         let pipe = refused.node.dir().join("pipe");
         // A pipe whose only reader has been closed.
         let shell = format!("mkfifo {pipe:?}; exec 3<>{pipe:?} 2>{pipe:?} 3>&-; rm {pipe:?}");
@@ -162,7 +162,7 @@ on_each_delegate! {
     }
 
     fn a_closed_stderr_pipe_does_not_kill_a_failing_exec(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         let name = delegate.program();
         let program = refused.node.dir().join(name.file_name().unwrap());
         fs::write(&program, "#!/nonexistent\n").unwrap();
@@ -179,7 +179,7 @@ on_each_delegate! {
     }
 
     fn an_invalid_configuration_is_reported_in_the_callers_log(delegate: Delegate) {
-        let refused = Refused::new(delegate);
+        let refused = RefusedBundle::new(delegate);
         refused.node.handler().reconfigure("unstagd = \"pass\"");
         let run = refused.refused("", JSON);
         let lines = parse_log(&fs::read_to_string(refused.log()).unwrap());

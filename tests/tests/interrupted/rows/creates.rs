@@ -53,7 +53,7 @@ pub(crate) const FIRST: Row = Row::new(
 .configured("sandbox = \"always\"");
 
 /// The create of a container in a sandbox that has the volume mounted.
-pub(crate) const SECOND: Row = Row::new(
+pub(crate) const LATER: Row = Row::new(
     CONTAINERS,
     |scene| {
         scene.stage();
@@ -63,12 +63,12 @@ pub(crate) const SECOND: Row = Row::new(
     Prepared::create_and_start,
 );
 
-/// [`FIRST`] and [`SECOND`] with a target path that leads over a link: the records of both entries are written.
-pub(crate) const FIRST_LINKED: Row = FIRST.linked();
-pub(crate) const SECOND_LINKED: Row = SECOND.linked();
+/// [`FIRST`] and [`LATER`] with a target path that leads over a link: the records of both entries are written.
+pub(crate) const FIRST_LINKED: Row = FIRST.behind_a_link();
+pub(crate) const LATER_LINKED: Row = LATER.behind_a_link();
 
 /// The create of a container without a sandbox.
-pub(crate) const PLAIN: Row = Row::new(
+pub(crate) const STANDALONE: Row = Row::new(
     CONTAINERS,
     |scene| {
         scene.stage();
@@ -78,7 +78,7 @@ pub(crate) const PLAIN: Row = Row::new(
 );
 
 /// A create as on a kernel without `MOVE_MOUNT_SET_GROUP`.
-pub(crate) const FALLBACK: Row = PLAIN.configured("attach = \"bind\"");
+pub(crate) const FALLBACK: Row = STANDALONE.configured("attach = \"bind\"");
 
 /// A create in a user namespace, which the delegate makes.
 pub(crate) const USER_NAMESPACE: Row = Row {
@@ -86,22 +86,22 @@ pub(crate) const USER_NAMESPACE: Row = Row {
         scene.stage();
         Prepared::create(scene, scene.plain_bundle().user_namespace(FIRST_ID, None))
     },
-    ..PLAIN
+    ..STANDALONE
 };
 
 /// A create in which a hook mounts the volume.
-pub(crate) const HOOKED: Row = Row {
+pub(crate) const HOOK_MOUNTS: Row = Row {
     programs: &[
         "runcrust",
         "crust-mount-hook mount",
         "crust-mount-hook publish",
     ],
-    ..PLAIN.configured("mount_mode = \"hook\"")
+    ..STANDALONE.configured("mount_mode = \"hook\"")
 };
 
 /// A create with two volumes.
-pub(crate) const TWO: Row = Row {
-    two: true,
+pub(crate) const TWO_VOLUMES: Row = Row {
+    has_second_volume: true,
     prepare: |scene| {
         scene.stage();
         let bundle = scene.plain_bundle();
@@ -113,7 +113,7 @@ pub(crate) const TWO: Row = Row {
         assert_eq!(seen, "x", "content of the second volume");
         containers
     },
-    ..PLAIN
+    ..STANDALONE
 };
 
 /// A create with a missing subPath, which is created in the volume.
@@ -133,20 +133,20 @@ pub(crate) const SUBPATH: Row = Row {
         assert_eq!(modes, [modes[0]; 4], "different modes");
         containers
     },
-    ..PLAIN
+    ..STANDALONE
 };
 
 /// The create of a bundle whose config an earlier create has rewritten: the config is restored, and rewritten again.
-pub(crate) const AGAIN: Row = Row {
+pub(crate) const SECOND_CREATE: Row = Row {
     prepare: |scene| {
         scene.stage();
         Prepared::second_create(scene, scene.plain_bundle())
     },
-    ..PLAIN
+    ..STANDALONE
 };
 
-/// [`AGAIN`] for a volume that is not staged any more: the config is only restored.
-pub(crate) const AGAIN_WITHOUT: Row = Row {
+/// [`SECOND_CREATE`] for a volume that is not staged any more: the config is only restored.
+pub(crate) const RESTORED_CONFIG: Row = Row {
     programs: &["runcrust"],
     prepare: |scene| {
         scene.stage();
@@ -161,7 +161,7 @@ pub(crate) const AGAIN_WITHOUT: Row = Row {
         scene.stage();
         vec![scene.node.run(&scene.plain_bundle())]
     },
-    ..PLAIN.configured("unstaged = \"pass\"")
+    ..STANDALONE.configured("unstaged = \"pass\"")
 };
 
 /// A restore, which runcrust treats like a create. There is no checkpoint, so the restore fails in the delegate. After
@@ -170,7 +170,7 @@ pub(crate) const RESTORE: Row = Row {
     programs: &["runcrust"],
     runc_alone: &["crust-mount-hook release"],
     prepare: |scene| {
-        let mut prepared = (PLAIN.prepare)(scene);
+        let mut prepared = (STANDALONE.prepare)(scene);
         let (container, _) = prepared.container.as_ref().expect("a container");
         let images = scene.node.dir().subdir("images");
         let mut command = container.command(&["restore", "--detach", "--image-path"]);
@@ -179,7 +179,7 @@ pub(crate) const RESTORE: Row = Row {
         prepared.command = command;
         prepared
     },
-    ..PLAIN
+    ..STANDALONE
 };
 
 /// Creates and starts the sandbox, and an app in it with the volume. Returns the app first.

@@ -5,7 +5,7 @@ use crate::row::{Prepared, Row};
 use runcrust_tests::POD;
 
 /// The delete of a container in a sandbox that keeps running.
-pub(crate) const APP: Row = Row::new(
+pub(crate) const CONTAINER: Row = Row::new(
     &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();
@@ -15,11 +15,11 @@ pub(crate) const APP: Row = Row::new(
     Prepared::create_and_start,
 );
 
-/// [`APP`] with a target path that leads over a link.
-pub(crate) const APP_LINKED: Row = APP.linked();
+/// [`CONTAINER`] with a target path that leads over a link.
+pub(crate) const CONTAINER_LINKED: Row = CONTAINER.behind_a_link();
 
 /// The delete of a container without a sandbox.
-pub(crate) const PLAIN: Row = Row::new(
+pub(crate) const STANDALONE: Row = Row::new(
     &["runcrust", "crust-mount-hook release"],
     |scene| {
         scene.stage();

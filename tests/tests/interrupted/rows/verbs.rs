@@ -19,7 +19,7 @@ pub(crate) const STAGE: Row = Row::new(
 );
 
 /// `stage` with a target path that leads over a link.
-pub(crate) const STAGE_LINKED: Row = STAGE.linked();
+pub(crate) const STAGE_LINKED: Row = STAGE.behind_a_link();
 
 /// `unstage` of a volume that was used.
 pub(crate) const UNSTAGE: Row = Row::new(
@@ -38,7 +38,7 @@ pub(crate) const UNSTAGE: Row = Row::new(
 );
 
 /// `unstage` with a target path that leads over a link.
-pub(crate) const UNSTAGE_LINKED: Row = UNSTAGE.linked();
+pub(crate) const UNSTAGE_LINKED: Row = UNSTAGE.behind_a_link();
 
 /// `resize` of a volume that is not mounted.
 pub(crate) const RESIZE: Row = Row {

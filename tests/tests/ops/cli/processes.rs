@@ -50,7 +50,7 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
     let scene = Scene::new("cli_timeout = 1");
     let device = scene.node.ext4();
     let other = scene.node.target("pod-a", "pv-2");
-    let frozen = Frozen::new(&scene.node, &device);
+    let frozen = FrozenFilesystem::new(&scene.node, &device);
     scene.script(&format!("echo x > {}", utf8(&frozen.file())));
     let words = [
         "didn't answer within 1 s",
@@ -80,9 +80,9 @@ fn an_unkillable_runtime_cli_delays_no_other_call() {
 
 /// A frozen file system (fsfreeze(8)) that the daemon sees. Writers to it sleep uninterruptibly. Dropping the value
 /// thaws and unmounts it.
-struct Frozen(PathBuf);
+struct FrozenFilesystem(PathBuf);
 
-impl Frozen {
+impl FrozenFilesystem {
     fn new(node: &Node, device: &LoopDevice) -> Self {
         let at = node.dir().subdir("frozen");
         let mut mount = Command::new("mount");
@@ -102,7 +102,7 @@ impl Frozen {
     }
 }
 
-impl Drop for Frozen {
+impl Drop for FrozenFilesystem {
     fn drop(&mut self) {
         let _ = self.fsfreeze("--unfreeze");
         let _ = Run::capture(Command::new("umount").arg("--lazy").arg(&self.0));
@@ -115,7 +115,7 @@ impl Drop for Frozen {
 fn an_unkillable_child_affects_one_volume_only() {
     let scene = Scene::new("cli_timeout = 4\nunstage_timeout = 4");
     let device = scene.node.ext4();
-    let frozen = Frozen::new(&scene.node, &device);
+    let frozen = FrozenFilesystem::new(&scene.node, &device);
     let other = scene.stage_second();
     // Only for the first volume, the program starts a process that hangs in the kernel.
     scene.script(&format!(
