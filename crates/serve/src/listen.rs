@@ -47,7 +47,7 @@ pub enum ListenError {
         /// The path of the socket, or the TCP address.
         address: String,
         source: io::Error,
-        /// The next step, in the form "; hint: …". Empty if there is none.
+        /// The next step, in the form "; hint: …". Empty without a next step.
         hint: String,
     },
     /// It is unknown whether another process listens on the socket.

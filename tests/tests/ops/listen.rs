@@ -186,7 +186,7 @@ fn a_socket_that_others_could_replace_is_refused() {
     }
 }
 
-/// DaemonPair daemons check for another one before they listen.
+/// Both daemons check for another one before they listen.
 #[test]
 fn one_of_two_daemons_that_start_at_once_ends() {
     struct DaemonPair([Child; 2]);
