@@ -171,8 +171,8 @@ fn volume_devices(volume: &VolumeOverview) -> Vec<DeviceNumber> {
     volume.device.into_iter().chain(staged).collect()
 }
 
-/// Parses a query: an absolute path, a device number `major:minor`, or at least 12 digits of a digest. `None` if the
-/// text is none of these.
+/// Parses a query: an absolute path, a device number `major:minor`, or at least 12 digits of a digest. `None` for any
+/// other text.
 #[must_use]
 pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     /// The length of a digest in the names below `/dev/crust`.

@@ -192,7 +192,7 @@ pub fn volume_properties(
     planned().map_err(|cause| VolumeError::new(volume.target(), cause))
 }
 
-/// Reads the volume that is staged at a target path. Fails if there is none.
+/// Reads the volume that is staged at a target path. Fails if none is staged there.
 pub fn read_staged(crust: &CrustDirectory, target: &TargetPath) -> Result<Volume, VolumeError> {
     let volume = try_read_staged(crust, target);
     volume.map_err(|cause| VolumeError::new(target, cause))

@@ -139,7 +139,7 @@ impl CopyCleanup {
         found.map(|mount| &*mount.mount_point)
     }
 
-    /// Returns a copy of the device's mount that wasn't unmounted; `None` if there is none.
+    /// Returns a copy of the device's mount that wasn't unmounted; `None` if all copies were unmounted.
     #[must_use]
     pub fn remaining(&self, device: DeviceNumber) -> Option<RemainingCopy> {
         let found = self

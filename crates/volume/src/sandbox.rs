@@ -351,7 +351,7 @@ impl SandboxNamespace<'_> {
         }
     }
 
-    /// Opens the root of the file system that is mounted for a volume; `None` if there is none.
+    /// Opens the root of the file system that is mounted for a volume; `None` if none is mounted.
     fn open_mount(&self, name: &str) -> Result<Option<OwnedFd>, SandboxError> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let root = match openat(&self.crust, name, flags, Mode::empty()) {
