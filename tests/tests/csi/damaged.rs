@@ -38,7 +38,7 @@ fn is_same(one: &Path, other: &Path) -> bool {
 
 /// Replacements in the record of an ext4 volume that turn it into an older record. The first one removes the file
 /// system, as in the record of an older driver or in a copy from before the mkfs. The second one also adds an mkfs
-/// under way.
+/// in progress.
 const OLDER_RECORDS: [(&str, &str); 2] = [
     (r#""holds": "ext4""#, r#""holds": null"#),
     (

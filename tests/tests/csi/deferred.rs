@@ -251,8 +251,8 @@ on_each_delegate! {
         };
         let (publish, unpublish) = (deferring(&volume, &target), unpublish(&volume, &target));
         assert_retried(&|| csi.call(publish.clone()).map(drop));
-        // kubelet unpublishes a volume in an uncertain state. Nothing is staged yet, but the stage may still be under
-        // way.
+        // kubelet unpublishes a volume in an uncertain state. Nothing is staged yet, but the stage may still be in
+        // progress.
         assert_retried(&|| csi.call(unpublish.clone()).map(drop));
         csi.call(publish.clone()).unwrap();
         assert_retried(&|| csi.call(stats(&volume, &target)).map(drop));
