@@ -37,8 +37,8 @@ struct TotalsState {
     ended: EntryUsage,
 }
 
-/// The reservation of one call. A count misses the entries that calls in progress haven't written yet. So the reservation
-/// counts until it is dropped at the end of the call.
+/// The reservation of one call. A count misses the entries that calls in progress haven't written yet. So the
+/// reservation counts until it is dropped at the end of the call.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     totals: Arc<StagedTotals>,
