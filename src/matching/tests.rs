@@ -55,7 +55,7 @@ impl NodeLookup for TestNode<'_> {
     }
 }
 
-fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {
+fn find_match(staged: &[&str], source: &str) -> Option<(String, String)> {
     let node = TestNode {
         staged,
         link: None,
@@ -76,12 +76,12 @@ fn matched(staged: &[&str], source: &str) -> Option<(String, String)> {
 fn the_exact_source_matches_anywhere() {
     for source in [MOUNT, "/data", "/data/x", "/srv/anything"] {
         assert_eq!(
-            matched(&[source], source),
+            find_match(&[source], source),
             Some((source.into(), String::new()))
         );
     }
     assert_eq!(
-        matched(&["/srv/a"], "//srv/./a/"),
+        find_match(&["/srv/a"], "//srv/./a/"),
         Some(("/srv/a".into(), String::new()))
     );
 }
@@ -90,11 +90,11 @@ fn the_exact_source_matches_anywhere() {
 fn a_path_below_a_volume_is_its_subpath() {
     let sub = format!("{MOUNT}/db/main");
     assert_eq!(
-        matched(&[MOUNT], &sub),
+        find_match(&[MOUNT], &sub),
         Some((MOUNT.into(), "db/main".into()))
     );
     assert_eq!(
-        matched(&["/data/v"], "/data/v/a"),
+        find_match(&["/data/v"], "/data/v/a"),
         Some(("/data/v".into(), "a".into()))
     );
 }
@@ -103,7 +103,7 @@ fn a_path_below_a_volume_is_its_subpath() {
 fn the_nearest_volume_wins() {
     let inner = format!("{MOUNT}/inner");
     let sub = format!("{MOUNT}/inner/x");
-    let found = matched(&[MOUNT, &inner], &sub);
+    let found = find_match(&[MOUNT, &inner], &sub);
     assert_eq!(found, Some((inner.clone(), "x".into())));
 }
 
@@ -153,11 +153,11 @@ fn no_parent_above_a_csi_volumes_directory_matches() {
         .skip(1)
         .map(|path| path.to_str().unwrap());
     let above: Vec<&str> = above.collect();
-    assert_eq!(matched(&above, &format!("{MOUNT}/sub")), None);
-    assert_eq!(matched(&["/", "/etc"], "/etc/hosts"), None);
-    assert_eq!(matched(&["/etc"], "/"), None, "no volume, and no error");
+    assert_eq!(find_match(&above, &format!("{MOUNT}/sub")), None);
+    assert_eq!(find_match(&["/", "/etc"], "/etc/hosts"), None);
+    assert_eq!(find_match(&["/etc"], "/"), None, "no volume, and no error");
     assert_eq!(
-        matched(&["/data"], "/data/v/a"),
+        find_match(&["/data"], "/data/v/a"),
         None,
         "a match root itself doesn't match paths below it"
     );
@@ -166,7 +166,7 @@ fn no_parent_above_a_csi_volumes_directory_matches() {
 #[test]
 fn a_source_that_is_no_absolute_path_does_not_match() {
     for source in ["proc", "", "./a", "tmpfs"] {
-        assert_eq!(matched(&["/"], source), None, "{source}");
+        assert_eq!(find_match(&["/"], source), None, "{source}");
     }
 }
 
@@ -285,10 +285,10 @@ fn a_match_reports_how_its_source_led_to_the_volume() {
 #[test]
 fn a_source_too_long_to_mount_does_not_match() {
     let deep = |depth| format!("{MOUNT}{}", "/a".repeat(depth));
-    assert_eq!(matched(&[MOUNT], &deep(2000)).unwrap().0, MOUNT);
-    assert_eq!(matched(&[MOUNT], &deep(2100)), None);
-    assert_eq!(matched(&[MOUNT], &deep(10_000_000)), None);
+    assert_eq!(find_match(&[MOUNT], &deep(2000)).unwrap().0, MOUNT);
+    assert_eq!(find_match(&[MOUNT], &deep(2100)), None);
+    assert_eq!(find_match(&[MOUNT], &deep(10_000_000)), None);
     let dots = format!("{MOUNT}{}/sub", "/./a/..".repeat(1000));
     let expected = (MOUNT.to_owned(), "sub".to_owned());
-    assert_eq!(matched(&[MOUNT], &dots), Some(expected));
+    assert_eq!(find_match(&[MOUNT], &dots), Some(expected));
 }

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use super::{ArrayPath, Document, DocumentError, Edit};
 
-fn edited(text: &str, edits: &[Edit]) -> String {
+fn apply_edits(text: &str, edits: &[Edit]) -> String {
     let bytes = Document::parse(text.as_bytes())
         .unwrap()
         .apply(edits)
@@ -252,14 +252,17 @@ fn values_that_serde_json_cannot_represent_are_preserved() {
     ] {
         let text = format!("{{\"\\ud800\":0,\"x\" : {unknown},\"mounts\":[]}}\n{{\"more\"");
         let expected = text.replace("[]}\n", "[1]}\n");
-        assert_eq!(edited(&text, &[push(ArrayPath::Mounts, "1")]), expected);
+        assert_eq!(
+            apply_edits(&text, &[push(ArrayPath::Mounts, "1")]),
+            expected
+        );
     }
 }
 
 #[test]
 fn no_edits_change_nothing() {
     let text = "\n {\"mounts\" :[ ] }\t x";
-    assert_eq!(edited(text, &[]), text);
+    assert_eq!(apply_edits(text, &[]), text);
 }
 
 #[test]
@@ -275,28 +278,28 @@ fn missing_and_null_parents_are_created() {
     let hooks = r#""hooks":{"createRuntime":[3,5],"poststop":[2]}"#;
     let linux = r#""linux":{"devices":[4],"resources":{"devices":[1]}}"#;
     let members = format!("\"mounts\":[6],{hooks},{linux}");
-    assert_eq!(edited("{}", &all), format!("{{{members}}}"));
-    assert_eq!(edited(" { } x", &all), format!(" {{{members} }} x"));
+    assert_eq!(apply_edits("{}", &all), format!("{{{members}}}"));
+    assert_eq!(apply_edits(" { } x", &all), format!(" {{{members} }} x"));
     assert_eq!(
-        edited("{ \"a\": 1 }", &all),
+        apply_edits("{ \"a\": 1 }", &all),
         format!("{{ \"a\": 1,{members} }}")
     );
     assert_eq!(
-        edited(r#"{"linux":null, "hooks" : null ,"mounts":null}"#, &all),
+        apply_edits(r#"{"linux":null, "hooks" : null ,"mounts":null}"#, &all),
         format!(
             "{{{linux}, {} ,\"mounts\":[6]}}",
             hooks.replacen(':', " : ", 1)
         )
     );
     assert_eq!(
-        edited(
+        apply_edits(
             r#"{"mounts":[],"linux":{"resources":{"devices":null}},"hooks":{"poststop":[0]}}"#,
             &all
         ),
         r#"{"mounts":[6],"linux":{"resources":{"devices":[1]},"devices":[4]},"hooks":{"poststop":[0,2],"createRuntime":[3,5]}}"#
     );
     assert_eq!(
-        edited("{}", &all[3..4]),
+        apply_edits("{}", &all[3..4]),
         r#"{"linux":{"devices":[4]}}"#,
         "other parents aren't created"
     );
@@ -318,7 +321,7 @@ fn pushes_removes_and_sources_can_be_combined() {
         remove(mounts, 0),
     ];
     assert_eq!(
-        edited(text, &all),
+        apply_edits(text, &all),
         r#"{"mounts": [ {"source" : "/b\"\n"},{"source":"c"}, {"x":[1],"source":"d" },{"source":"new"},7 ] }"#
     );
 }
@@ -340,12 +343,15 @@ fn each_removal_removes_one_comma() {
             .iter()
             .map(|&index| remove(ArrayPath::Mounts, index))
             .collect();
-        assert_eq!(edited(text, &edits), format!("{{\"mounts\":{expected}}}"));
+        assert_eq!(
+            apply_edits(text, &edits),
+            format!("{{\"mounts\":{expected}}}")
+        );
         let both: Vec<_> = edits
             .into_iter()
             .chain([push(ArrayPath::Mounts, "9")])
             .collect();
-        let value: serde_json::Value = serde_json::from_str(&edited(text, &both)).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&apply_edits(text, &both)).unwrap();
         assert_eq!(value["mounts"].as_array().unwrap().len(), 5 - removed.len());
     }
 }

@@ -93,7 +93,7 @@ impl PlanLookup for TestNode {
     }
 }
 
-fn planned(config: &str, role: Role, settings: &Config) -> Result<Plan, String> {
+fn plan_config(config: &str, role: Role, settings: &Config) -> Result<Plan, String> {
     let node = TestNode {
         staged: vec![TARGET, "/k/pods/uid-2/volumes/kubernetes.io~csi/pv-2/mount"],
         enforces_selinux: false,
@@ -140,7 +140,7 @@ fn with_namespaces(source: &str, namespaces: &str) -> String {
 
 #[test]
 fn a_planned_mount_has_its_index_and_its_volume() {
-    let plan = planned(
+    let plan = plan_config(
         &config(&format!("{TARGET}/sub"), ""),
         member("s"),
         &Config::default(),
@@ -168,7 +168,7 @@ fn the_last_option_decides_whether_a_mount_is_read_only() {
         (r#""noatime""#, false),
     ] {
         let text = config(TARGET, "").replace("\"rbind\"", &format!("\"rbind\",{options}"));
-        let plan = planned(&text, member("s"), &Config::default());
+        let plan = plan_config(&text, member("s"), &Config::default());
         let Ok(Plan::Container(plan)) = plan else {
             panic!("{plan:?}")
         };
@@ -186,7 +186,7 @@ fn a_config_without_volumes_passes_through_whatever_the_role() {
     ];
     for role in roles {
         assert_eq!(
-            planned(&config("/etc", ""), role, &Config::default()),
+            plan_config(&config("/etc", ""), role, &Config::default()),
             Ok(Plan::PassThrough)
         );
     }
@@ -197,7 +197,7 @@ fn a_sandbox_holds_only_its_pods_volumes() {
     let role = |uid: &str| Role::Sandbox {
         pod_uid: Some(uid.to_owned()),
     };
-    let plan = planned(&config("/etc", ""), role(UID), &Config::default());
+    let plan = plan_config(&config("/etc", ""), role(UID), &Config::default());
     let volumes = vec![TargetPath::new(TARGET).unwrap()];
     assert_eq!(
         plan,
@@ -208,7 +208,7 @@ fn a_sandbox_holds_only_its_pods_volumes() {
             label: None,
         }))
     );
-    let none = planned(&config("/etc", ""), role("uid-3"), &Config::default());
+    let none = plan_config(&config("/etc", ""), role("uid-3"), &Config::default());
     assert_eq!(none, Ok(Plan::PassThrough));
     let always = Config {
         sandbox: SandboxMode::Always,
@@ -221,7 +221,7 @@ fn a_sandbox_holds_only_its_pods_volumes() {
         label: None,
     };
     assert_eq!(
-        planned(&config("/etc", ""), role("uid-3"), &always),
+        plan_config(&config("/etc", ""), role("uid-3"), &always),
         Ok(Plan::Sandbox(empty))
     );
 }
@@ -275,7 +275,7 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
         ..Config::default()
     };
     for (config, role, expected) in table {
-        let error = planned(&config, role, &settings).unwrap_err();
+        let error = plan_config(&config, role, &settings).unwrap_err();
         assert!(
             error.starts_with("volume pv-") && error.contains(expected),
             "{error}"
@@ -286,7 +286,7 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
         kubelet_dirs: vec!["/var/lib/kubelet".into()],
         ..Config::default()
     };
-    let error = planned(&config(TARGET, ""), member("unknown"), &elsewhere).unwrap_err();
+    let error = plan_config(&config(TARGET, ""), member("unknown"), &elsewhere).unwrap_err();
     assert!(error.contains("/k isn't among kubelet_dirs"), "{error}");
 }
 
@@ -295,7 +295,7 @@ fn a_match_that_cannot_be_mounted_is_refused_with_a_hint() {
 fn a_container_may_join_namespaces_of_its_sandbox() {
     let namespaces = r#"{"type":"ipc","path":"/proc/100/ns/ipc"},{"type":"mount"},
         {"type":"network","path":"/var/run/netns/cni-1"},{"type":"pid","path":"/proc/7/ns/pid"}"#;
-    let plan = planned(&config(TARGET, namespaces), member("s"), &Config::default());
+    let plan = plan_config(&config(TARGET, namespaces), member("s"), &Config::default());
     assert!(matches!(plan, Ok(Plan::Container(_))), "{plan:?}");
 }
 
@@ -333,15 +333,15 @@ fn a_sandbox_with_volumes_may_create_but_not_join_namespaces() {
         pod_uid: Some(uid.to_owned()),
     };
     let text = config("/etc", r#"{"type":"ipc","path":"/proc/100/ns/ipc"}"#);
-    let error = planned(&text, role(UID), &Config::default()).unwrap_err();
+    let error = plan_config(&text, role(UID), &Config::default()).unwrap_err();
     assert!(
         error.starts_with("volume pv-1: a sandbox that joins"),
         "{error}"
     );
-    let other = planned(&text, role("uid-3"), &Config::default());
+    let other = plan_config(&text, role("uid-3"), &Config::default());
     assert_eq!(other, Ok(Plan::PassThrough), "nothing is staged for it");
     let text = config("/etc", r#"{"type":"user"}"#);
-    let plan = planned(&text, role(UID), &Config::default());
+    let plan = plan_config(&text, role(UID), &Config::default());
     let Ok(Plan::Sandbox(plan)) = plan else {
         panic!("{plan:?}")
     };
@@ -349,7 +349,7 @@ fn a_sandbox_with_volumes_may_create_but_not_join_namespaces() {
 }
 
 fn container(config: &str, role: Role, settings: &Config) -> ContainerPlan {
-    match planned(config, role, settings) {
+    match plan_config(config, role, settings) {
         Ok(Plan::Container(plan)) => plan,
         other => panic!("{other:?}"),
     }
@@ -383,7 +383,7 @@ fn a_pod_uid_from_annotations_counts_without_a_sandbox_record() {
         matches!(plan.mounted_in, MountedIn::Sandbox(_)),
         "the sandbox's record is used if there is one"
     );
-    let error = planned(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
+    let error = plan_config(&config(TARGET, ""), role("s", "another"), &settings).unwrap_err();
     assert!(
         error.contains("belongs to pod another, but sandbox s was created for pod uid-1"),
         "{error}"
@@ -416,7 +416,7 @@ fn the_ids_of_a_user_namespace_come_from_the_config() {
     let path = Path::new("/proc/100/ns/user").into();
     assert_eq!(plan.ids, Some(UserNamespace::Joined(path)));
     let other = config(TARGET, r#"{"type":"user","path":"/proc/101/ns/user"}"#);
-    let error = planned(&other, member("s"), &Config::default()).unwrap_err();
+    let error = plan_config(&other, member("s"), &Config::default()).unwrap_err();
     assert!(error.contains("joins namespace /proc/101"), "{error}");
 }
 
@@ -454,7 +454,7 @@ fn a_volume_that_would_hide_a_mount_is_refused_with_hooks() {
         matches!(plan.mounted_in, MountedIn::Hook(owner) if owner.pod_uid.as_deref() == Some(UID))
     );
     for below in ["/data", "/data/", "/data/x/y", "/x/../data/z", "data/x"] {
-        let error = planned(&with(below, "/x"), member("s"), &hook).unwrap_err();
+        let error = plan_config(&with(below, "/x"), member("s"), &hook).unwrap_err();
         assert!(
             error.contains("the volume would hide it"),
             "{below}: {error}"
@@ -463,7 +463,7 @@ fn a_volume_that_would_hide_a_mount_is_refused_with_hooks() {
     }
     let inner = with("/a", TARGET).replace("/data", "/a/data");
     assert_eq!(container(&inner, member("s"), &hook).mounts.len(), 2);
-    let error = planned(&with("/data/x", TARGET), member("s"), &hook).unwrap_err();
+    let error = plan_config(&with("/data/x", TARGET), member("s"), &hook).unwrap_err();
     assert!(error.contains("/data/x"), "in the wrong order: {error}");
     for (namespaces, expected) in [
         (
@@ -473,7 +473,7 @@ fn a_volume_that_would_hide_a_mount_is_refused_with_hooks() {
         (r#"{"type":"mount"},{"type":"time"}"#, "in a time namespace"),
     ] {
         let text = config(TARGET, namespaces);
-        let error = planned(&text, member("s"), &hook).unwrap_err();
+        let error = plan_config(&text, member("s"), &hook).unwrap_err();
         assert!(error.contains(expected), "{error}");
     }
 }
@@ -485,7 +485,7 @@ fn with_hooks_a_sandboxs_plan_has_no_volumes() {
         ..Config::default()
     };
     let pod_uid = Some(UID.to_owned());
-    let plan = planned(&config("/etc", ""), Role::Sandbox { pod_uid }, &hook);
+    let plan = plan_config(&config("/etc", ""), Role::Sandbox { pod_uid }, &hook);
     let Ok(Plan::Sandbox(plan)) = plan else {
         panic!("{plan:?}")
     };

@@ -116,5 +116,5 @@ fn a_new_file_contains_only_the_handler() {
         "{MARK}\n[crio.runtime.runtimes.crust]\nruntime_path = \"/usr/local/bin/runcrust\"\n\
          runtime_root = \"/run/runcrust-crust\"\nruntime_type = \"oci\"\n"
     );
-    assert_eq!(crate::handler::tests::installed(&Crio, None), expected);
+    assert_eq!(crate::handler::tests::install_into(&Crio, None), expected);
 }

@@ -181,7 +181,7 @@ fn parse<'a>(file: &EngineConfigFile, text: &'a str) -> Result<EditableObject<'a
 mod tests {
     use super::*;
     use crate::fuzzing::PROGRAM;
-    use crate::handler::tests::{installed, uninstalled};
+    use crate::handler::tests::{install_into, uninstall_from};
 
     #[test]
     fn the_runtime_is_added_in_the_format_of_the_file() {
@@ -209,11 +209,11 @@ mod tests {
                 format!("{{\"runtimes\": {entry}, \"b\": 2}}"),
             ),
         ] {
-            assert_eq!(installed(&Docker, Some(text)), expected);
+            assert_eq!(install_into(&Docker, Some(text)), expected);
         }
         for empty in ["", "\n"] {
-            let once = installed(&Docker, Some(empty));
-            assert_eq!(once, installed(&Docker, Some("{}\n")));
+            let once = install_into(&Docker, Some(empty));
+            assert_eq!(once, install_into(&Docker, Some("{}\n")));
         }
     }
 
@@ -242,10 +242,10 @@ mod tests {
                 "{\"runtimes\": {}, \"runtimes\": {\"b\": {}}}",
             ),
         ] {
-            assert_eq!(uninstalled(&Docker, &text).as_deref(), Some(expected));
+            assert_eq!(uninstall_from(&Docker, &text).as_deref(), Some(expected));
         }
         for text in ["{\"runtimes\": {}}", "{\"runtimes\": null}", "\u{feff}"] {
-            assert_eq!(uninstalled(&Docker, text).as_deref(), Some(text));
+            assert_eq!(uninstall_from(&Docker, text).as_deref(), Some(text));
         }
     }
 

@@ -19,7 +19,7 @@ fn plan_volume(
             "linux":{{"namespaces":[{{"type":"mount"}}],"rootfsPropagation":"{root}"}}}}"#
     );
     for role in [member("s"), Role::Standalone] {
-        match planned(&text, role, &Config::default())? {
+        match plan_config(&text, role, &Config::default())? {
             Plan::Container(_) => {}
             other => panic!("{other:?}"),
         }
@@ -168,16 +168,16 @@ fn a_container_without_a_mount_namespace_gets_no_volume() {
     ] {
         let text = with_namespaces(TARGET, namespaces);
         for settings in [&Config::default(), &hook] {
-            let error = planned(&text, member("s"), settings).unwrap_err();
+            let error = plan_config(&text, member("s"), settings).unwrap_err();
             assert!(
                 error.starts_with("volume pv-1: without a mount namespace of its own"),
                 "{error}"
             );
         }
         let text = with_namespaces("/etc", &namespaces.replace("/proc/100", "/run/pinned"));
-        let error = planned(&text, role(UID), &always).unwrap_err();
+        let error = plan_config(&text, role(UID), &always).unwrap_err();
         assert!(error.contains("without a mount namespace"), "{error}");
-        let unneeded = planned(&text, role("uid-3"), &always);
+        let unneeded = plan_config(&text, role("uid-3"), &always);
         assert_eq!(unneeded, Ok(Plan::PassThrough), "no volumes to hold");
     }
 }

@@ -22,7 +22,7 @@ fn take_publication(scene: &Scene) -> NodePublishVolumeRequest {
 }
 
 /// A pod with a fsGroup and the volume of a claim.
-fn grouped(name: &str, claim: &str, is_deferred: bool) -> Pod {
+fn pod_with_group(name: &str, claim: &str, is_deferred: bool) -> Pod {
     pod_with(name, claim, is_deferred).fs_group(2317)
 }
 
@@ -35,7 +35,7 @@ on_each_delegate! {
             for is_deferred in [false, true] {
                 let name = format!("{driver}-{is_deferred}");
                 all.push(scene.claim(&name, "ext4"));
-                let pod = grouped(&name, &name, is_deferred);
+                let pod = pod_with_group(&name, &name, is_deferred);
                 scene.relay.clear_requests();
                 scene.run(&pod);
                 let gid_if = |is_sent: bool| if is_sent { "2317" } else { "" };
@@ -67,7 +67,7 @@ on_each_delegate! {
                     drivers.iter().any(|it| it["spec"]["fsGroupPolicy"] == policy)
                 });
                 all.push(scene.claim(&name, "ext4"));
-                let pod = grouped(&name, &name, false);
+                let pod = pod_with_group(&name, &name, false);
                 scene.run(&pod);
                 let is_applied = driver == "new" || policy != "None";
                 let expected = if is_applied { "2317" } else { "0" };
@@ -82,7 +82,7 @@ on_each_delegate! {
     fn a_drivers_group_failure_is_reported_and_retried(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let storage = scene.claim("data", "ext4");
-        let pod = grouped("web", "data", false);
+        let pod = pod_with_group("web", "data", false);
         scene.relay.refuse::<NodePublishVolumeRequest>(Status::internal("can't apply fsGroup 2317"));
         scene.apply_pod(&pod);
         scene.crustlet.wait_event_containing("pod/web", "FailedMount", "can't apply fsGroup 2317");
@@ -108,8 +108,8 @@ on_each_delegate! {
         let storage = scene.claim("data", "ext4");
         let group = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP";
         let policy = "DEFER_FS_OPS_WITH_SUPPLEMENTAL_GROUP_CHANGE_POLICY";
-        let always = |name: &str| grouped(name, "data", true).change_policy("Always");
-        for (missing, pod) in [(group, grouped("group", "data", true)), (policy, always("policy"))] {
+        let always = |name: &str| pod_with_group(name, "data", true).change_policy("Always");
+        for (missing, pod) in [(group, pod_with_group("group", "data", true)), (policy, always("policy"))] {
             scene.csi.restart(&["--without", missing]);
             scene.relay.clear_requests();
             scene.apply_pod(&pod);
@@ -119,7 +119,7 @@ on_each_delegate! {
             scene.end(&pod);
         }
         // A pod without a change policy does not need the capability for it.
-        let pod = grouped("default", "data", true);
+        let pod = pod_with_group("default", "data", true);
         scene.run(&pod);
         assert_eq!(scene.sh(&pod, "stat -c '%g %a' /data"), "2317 2775");
         scene.end(&pod);

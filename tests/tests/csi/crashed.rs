@@ -158,13 +158,13 @@ fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) 
 
 /// Kills the driver after each chosen step. Goes on after a failure, and reports all failures at the end.
 fn kill_at_each_step(row: &CrashCase) {
-    let scene = Scene::deferring();
+    let scene = Scene::with_crust_ops();
     let volume_under_test = set_up(row, &scene);
     let steps = kill_after_step(row, &scene, &volume_under_test, None);
     recover(row, &scene, &volume_under_test);
     let mut failed = Vec::new();
     for moment in chosen_steps(&steps) {
-        let scene = Scene::deferring();
+        let scene = Scene::with_crust_ops();
         let volume_under_test = set_up(row, &scene);
         let seen = kill_after_step(row, &scene, &volume_under_test, Some(moment));
         let last = format!("{moment}: {}", seen.last().expect("a step"));

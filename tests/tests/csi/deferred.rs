@@ -20,7 +20,7 @@ use runcrust_tests::{
 use tonic::{Code, Status};
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 const OTHER_POD: &str = "cccccccc-1111-2222-3333-000000000001";
 
@@ -65,7 +65,8 @@ fn assert_grows_under_a_writer(delegate: Delegate, fstype: &str) {
     let volume = csi.volume("pv-1", filesystem(fstype));
     let target = csi.target(POD, "pv-1");
     csi.call(volume.stage()).unwrap();
-    csi.call(deferring(&volume, &target)).unwrap();
+    csi.call(deferred_publish_request(&volume, &target))
+        .unwrap();
     let sandbox = node.sandbox(POD);
     let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
     let app = node.run(&bundle.script(WRITER).write());
@@ -119,7 +120,7 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
 
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0, "the target is empty");
         assert_eq!(fs::read_dir(&volume.staging).unwrap().count(), 0, "the staging directory is empty");
         let device = csi.device(&volume.id);
@@ -127,7 +128,7 @@ on_each_delegate! {
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("echo deferred > /data/one; stat -c '%g %a' /data"), "4242 2775");
-        csi.call(deferring(&volume, &target)).expect("kubelet publishes again after its own restart");
+        csi.call(deferred_publish_request(&volume, &target)).expect("kubelet publishes again after its own restart");
 
         let answer = csi.call(stats(&volume, &target)).unwrap();
         let condition = answer.volume_condition.clone().unwrap();
@@ -150,7 +151,7 @@ on_each_delegate! {
         fs::write(plain.join("two"), "plain\n").unwrap();
         csi.call(volume.unpublish(&plain)).unwrap();
 
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("cat /data/one /data/two"), "deferred\nplain");
@@ -176,7 +177,7 @@ on_each_delegate! {
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         fs::create_dir(target.join("logs")).unwrap();
@@ -200,7 +201,7 @@ on_each_delegate! {
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         expect_error(csi.call(stats(&volume, &target)), Code::FailedPrecondition);
         let bare = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
         let app = Container::running(&Runtime::bare(delegate), &bare);
@@ -219,11 +220,11 @@ on_each_delegate! {
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        let error = expect_error(csi.call(deferring(&volume, &target)), Code::Unavailable);
+        let error = expect_error(csi.call(deferred_publish_request(&volume, &target)), Code::Unavailable);
         assert!(error.contains(&volume.id) && error.contains("is running and listens on "), "{error}");
         assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new(), "the driver does not mount it instead");
         ops.spawn(ops.command());
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         assert_eq!(app.sh("touch /data/file && ls /data"), "file\nlost+found");
@@ -249,7 +250,7 @@ on_each_delegate! {
             assert!(error.contains(&volume.id), "{error}");
             ops.spawn(ops.command());
         };
-        let (publish, unpublish) = (deferring(&volume, &target), unpublish(&volume, &target));
+        let (publish, unpublish) = (deferred_publish_request(&volume, &target), unpublish(&volume, &target));
         assert_retried(&|| csi.call(publish.clone()).map(drop));
         // kubelet unpublishes a volume in an uncertain state. Nothing is staged yet, but the stage may still be in
         // progress.
@@ -267,7 +268,10 @@ fn a_deferred_block_volume_is_refused() {
     let volume = csi.volume("pv-1", block());
     let target = csi.target(POD, "pv-1");
     csi.call(volume.stage()).unwrap();
-    let error = expect_error(csi.call(deferring(&volume, &target)), Code::InvalidArgument);
+    let error = expect_error(
+        csi.call(deferred_publish_request(&volume, &target)),
+        Code::InvalidArgument,
+    );
     assert!(error.contains("defer_fs_ops"), "{error}");
     assert!(!target.exists());
 }

@@ -12,7 +12,7 @@ use runcrust_tests::{LoopDevice, POD, loopdev};
 use tonic::Code;
 
 use crate::scene::{Scene, find_files, read, write};
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 impl Scene {
     /// Removes the files of a volume without the driver.
@@ -23,7 +23,7 @@ impl Scene {
     }
 
     /// Returns the files with this name that were moved away from kubelet's directories.
-    fn quarantined(&self, name: &str) -> Vec<PathBuf> {
+    fn quarantined_files(&self, name: &str) -> Vec<PathBuf> {
         let plugins = self.node.handler().kubelet_dir().join("plugins");
         find_files(&plugins.join(DRIVER).join("quarantine"), name)
     }
@@ -37,10 +37,10 @@ fn a_deferred_volume_deleted_in_a_downtime_is_unpublished() {
         ("empty subPath directories", &[][..]),
         ("files", &["sub/stray"]),
     ] {
-        let scene = Scene::deferring();
+        let scene = Scene::with_crust_ops();
         let volume = scene.staged("pv", filesystem("ext4"));
         let target = scene.target(POD, "pv");
-        scene.call_ok(deferring(&volume, &target));
+        scene.call_ok(deferred_publish_request(&volume, &target));
         fs::create_dir_all(target.join("sub/deeper")).expect("mkdir");
         for file in files {
             write(&target, file, "data");
@@ -59,7 +59,7 @@ fn a_deferred_volume_deleted_in_a_downtime_is_unpublished() {
                 .call(volume.unstage())
                 .unwrap_or_else(|status| panic!("{what}, {round}: {status}"));
         }
-        let kept = scene.quarantined("stray");
+        let kept = scene.quarantined_files("stray");
         assert_eq!(kept.len(), files.len(), "{what}: {kept:?}");
         assert!(
             kept.iter().all(|file| file.ends_with("sub/stray")),
@@ -71,10 +71,10 @@ fn a_deferred_volume_deleted_in_a_downtime_is_unpublished() {
 /// The entry that a runtime would find is removed as well.
 #[test]
 fn the_entry_of_a_deleted_volume_is_unstaged() {
-    let scene = Scene::deferring();
+    let scene = Scene::with_crust_ops();
     let volume = scene.staged("pv", filesystem("ext4"));
     let target = scene.target(POD, "pv");
-    scene.call_ok(deferring(&volume, &target));
+    scene.call_ok(deferred_publish_request(&volume, &target));
     let device = scene.device(&volume.id);
     scene.remove_files(&volume);
     scene.call_ok(volume.unpublish(&target));
@@ -114,7 +114,7 @@ fn a_mount_of_a_deleted_image_is_unmounted() {
 /// Mounts of others stay. The error, which becomes an event of the pod, names the mount.
 #[test]
 fn mounts_of_others_stay() {
-    let scene = Scene::deferring();
+    let scene = Scene::with_crust_ops();
     let volume = scene.volume("pv", filesystem("ext4"));
     scene.call_ok(volume.delete());
     let target = scene.target(POD, "pv");
@@ -183,7 +183,7 @@ fn files_are_moved_away_from_kubelets_paths_only() {
     scene.call_ok(volume.delete());
     write(&volume.staging, "stray", "data");
     scene.call_ok(volume.unstage());
-    let kept = scene.quarantined("stray");
+    let kept = scene.quarantined_files("stray");
     assert!(kept.len() == 1 && kept[0].ends_with("stray"), "{kept:?}");
 
     let elsewhere = scene.node.dir().subdir("elsewhere");

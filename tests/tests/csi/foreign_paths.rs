@@ -12,7 +12,7 @@ use runcrust_tests::{
 use tonic::Code;
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error, publishing};
+use crate::{deferred_publish_request, expect_error, publish_request};
 
 const OTHER_POD: &str = "34343434-1111-2222-3333-000000000001";
 
@@ -70,7 +70,7 @@ fn a_foreign_mount_at_a_target_stays() {
     let error = expect_error(csi.call(volume.publish(&target)), Code::FailedPrecondition);
     assert!(error.contains("tmpfs (none) is mounted there"), "{error}");
     let error = expect_error(
-        csi.call(deferring(&volume, &target)),
+        csi.call(deferred_publish_request(&volume, &target)),
         Code::FailedPrecondition,
     );
     assert!(error.contains("tmpfs (none) is mounted there"), "{error}");
@@ -96,7 +96,7 @@ fn a_target_of_another_volume_is_refused() {
     assert_eq!(host::mounts_of_device(&csi.device(&one.id)).len(), 1);
     csi.call(one.unpublish(&plain)).unwrap();
 
-    csi.call(deferring(&one, &deferred)).unwrap();
+    csi.call(deferred_publish_request(&one, &deferred)).unwrap();
     let error = expect_error(
         csi.call(other.unpublish(&deferred)),
         Code::FailedPrecondition,
@@ -114,10 +114,10 @@ fn a_deferred_target_of_another_volume_is_refused() {
     for volume in [&one, &other] {
         csi.call(volume.stage()).unwrap();
     }
-    csi.call(deferring(&one, &target)).unwrap();
+    csi.call(deferred_publish_request(&one, &target)).unwrap();
     let staged = fs::read(node.entry(&target).join("mountInfo.json")).unwrap();
     let error = expect_error(
-        csi.call(deferring(&other, &target)),
+        csi.call(deferred_publish_request(&other, &target)),
         Code::FailedPrecondition,
     );
     assert!(error.contains(&one.id), "{error}");
@@ -126,7 +126,7 @@ fn a_deferred_target_of_another_volume_is_refused() {
         staged
     );
     csi.call(one.unpublish(&target)).unwrap();
-    csi.call(deferring(&other, &target)).unwrap();
+    csi.call(deferred_publish_request(&other, &target)).unwrap();
     csi.call(other.unpublish(&target)).unwrap();
 }
 
@@ -177,7 +177,8 @@ fn a_volume_without_its_device_can_be_removed() {
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();
     let target = csi.target(POD, "pv-1");
-    csi.call(deferring(&deferred, &target)).unwrap();
+    csi.call(deferred_publish_request(&deferred, &target))
+        .unwrap();
     let device = csi.device(&deferred.id);
     loopdev::detach(&device);
     let unstaged = csi.call(deferred.unstage());
@@ -269,7 +270,7 @@ fn a_failed_publish_does_not_claim_another_volume() {
     }
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
-        let publish = |volume: &CsiVolume| publishing(volume, &target, deferred);
+        let publish = |volume: &CsiVolume| publish_request(volume, &target, deferred);
         if deferred {
             ops.kill();
         }
@@ -302,7 +303,7 @@ fn a_lost_volume_does_not_claim_its_replacement() {
     let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let target = csi.target(POD, "pv");
     for deferred in [false, true] {
-        let publish = |volume: &CsiVolume| publishing(volume, &target, deferred);
+        let publish = |volume: &CsiVolume| publish_request(volume, &target, deferred);
         let [lost, other] = ["lost", "other"]
             .map(|name| csi.volume(&format!("{name}-{deferred}"), filesystem("ext4")));
         csi.call(lost.stage()).unwrap();

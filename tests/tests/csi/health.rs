@@ -18,7 +18,7 @@ use runcrust_tests::{Csi, Delegate, LoopDevice, Node, Run, wait_until};
 use tonic::Code;
 
 use crate::scene::{Scene, write};
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 /// Returns the status and the reason of each problem of a volume.
 fn problems(
@@ -60,7 +60,7 @@ impl Scene {
 
 #[test]
 fn a_healthy_volume_has_no_problems() {
-    let scene = Scene::deferring();
+    let scene = Scene::with_crust_ops();
     let none = Vec::new();
     let mounted = scene.staged("mounted", filesystem("ext4"));
     let raw = scene.staged("raw", block());
@@ -72,7 +72,7 @@ fn a_healthy_volume_has_no_problems() {
     }
     scene.call_ok(mounted.publish(&paths[0]));
     scene.call_ok(raw.publish(&paths[1]));
-    scene.call_ok(deferring(&deferred, &paths[2]));
+    scene.call_ok(deferred_publish_request(&deferred, &paths[2]));
     for (volume, path) in [&mounted, &raw, &deferred].into_iter().zip(&paths) {
         assert_eq!(scene.node_problems(volume, path), none);
         assert_eq!(scene.controller_problems(volume), none);
@@ -87,7 +87,7 @@ fn a_healthy_volume_has_no_problems() {
 #[test]
 fn each_problem_is_reported_by_both_interfaces() {
     use VolumeHealthErrorType::{DataLoss, Degraded, Inaccessible};
-    let scene = Scene::deferring();
+    let scene = Scene::with_crust_ops();
     let problem = |status, reason: &str| vec![(status, reason.to_owned())];
     let condition = |volume: &CsiVolume, path: &std::path::Path| {
         let stats = scene.call_ok(volume.stats(path));
@@ -160,7 +160,7 @@ fn each_problem_is_reported_by_both_interfaces() {
     // A pod with a handler without runcrust writes to the host's disk.
     let astray = scene.staged("astray", filesystem("ext4"));
     let path = scene.target("pod", "astray");
-    scene.call_ok(deferring(&astray, &path));
+    scene.call_ok(deferred_publish_request(&astray, &path));
     write(&path, "file", "data");
     assert_eq!(
         scene.node_problems(&astray, &path),

@@ -69,7 +69,7 @@ fn assert_nothing_left(node: &Node) {
 }
 
 /// `NodePublishVolume` with `defer_fs_ops`.
-fn deferring(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest {
+fn deferred_publish_request(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest {
     NodePublishVolumeRequest {
         defer_fs_ops: true,
         ..volume.publish(target)
@@ -77,9 +77,13 @@ fn deferring(volume: &CsiVolume, target: &Path) -> NodePublishVolumeRequest {
 }
 
 /// `NodePublishVolume`, with `defer_fs_ops` or without.
-fn publishing(volume: &CsiVolume, target: &Path, is_deferred: bool) -> NodePublishVolumeRequest {
+fn publish_request(
+    volume: &CsiVolume,
+    target: &Path,
+    is_deferred: bool,
+) -> NodePublishVolumeRequest {
     if is_deferred {
-        deferring(volume, target)
+        deferred_publish_request(volume, target)
     } else {
         volume.publish(target)
     }

@@ -7,7 +7,7 @@ use runcrust_tests::{Node, on_each_delegate};
 use tonic::Code;
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 const ONE: &str = "eeeeeeee-1111-2222-3333-000000000001";
 const TWO: &str = "eeeeeeee-1111-2222-3333-000000000002";
@@ -21,8 +21,8 @@ on_each_delegate! {
             let volume = csi.volume(mode.as_str_name(), capability);
             let targets = [ONE, TWO].map(|pod| csi.target(pod, mode.as_str_name()));
             csi.call(volume.stage()).unwrap();
-            csi.call(deferring(&volume, &targets[0])).unwrap();
-            let second = csi.call(deferring(&volume, &targets[1]));
+            csi.call(deferred_publish_request(&volume, &targets[0])).unwrap();
+            let second = csi.call(deferred_publish_request(&volume, &targets[1]));
             if mode == Mode::SingleNodeSingleWriter {
                 let error = expect_error(second, Code::FailedPrecondition);
                 assert!(error.contains(targets[0].to_str().unwrap()), "{error}");
@@ -49,12 +49,12 @@ on_each_delegate! {
         let targets = [ONE, TWO].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
         csi.call(volume.publish(&targets[0])).unwrap();
-        let error = expect_error(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        let error = expect_error(csi.call(deferred_publish_request(&volume, &targets[1])), Code::FailedPrecondition);
         assert!(error.contains("the driver mounts it"), "{error}");
-        let error = expect_error(csi.call(deferring(&volume, &targets[0])), Code::AlreadyExists);
+        let error = expect_error(csi.call(deferred_publish_request(&volume, &targets[0])), Code::AlreadyExists);
         assert!(error.contains("mounted by another"), "{error}");
         csi.call(volume.unpublish(&targets[0])).unwrap();
-        csi.call(deferring(&volume, &targets[1])).unwrap();
+        csi.call(deferred_publish_request(&volume, &targets[1])).unwrap();
         let error = expect_error(csi.call(volume.publish(&targets[0])), Code::FailedPrecondition);
         assert!(error.contains("the container runtime mounts it"), "{error}");
         csi.call(volume.unpublish(&targets[1])).unwrap();

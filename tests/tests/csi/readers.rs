@@ -9,7 +9,7 @@ use runcrust_tests::container::end;
 use runcrust_tests::csi::{filesystem, mount_of};
 use runcrust_tests::{Delegate, Node, host, on_each_delegate};
 
-use crate::publishing;
+use crate::publish_request;
 use crate::scene::deferring_driver;
 
 const READER: &str = "adadadad-1111-2222-3333-000000000001";
@@ -34,9 +34,9 @@ on_each_delegate! {
             let [reader, writer] = [READER, WRITER].map(|pod| csi.target(pod, name));
             let reads = NodePublishVolumeRequest {
                 readonly: true,
-                ..publishing(&volume, &reader, true)
+                ..publish_request(&volume, &reader, true)
             };
-            let writes = publishing(&volume, &writer, true);
+            let writes = publish_request(&volume, &writer, true);
             let pods = in_order((READER, &reader, &reads), (WRITER, &writer, &writes), reader_is_first);
             let started = pods.map(|(pod, target, request)| {
                 csi.call(request.clone()).unwrap();
@@ -71,7 +71,7 @@ on_each_delegate! {
         let staged = with(&["noatime", "commit=7"]);
         csi.call(staged.stage()).unwrap();
         let target = csi.target(WRITER, "pv-1");
-        csi.call(publishing(&staged, &target, true)).unwrap();
+        csi.call(publish_request(&staged, &target, true)).unwrap();
         let sandbox = node.sandbox(WRITER);
         let app = node.app(&sandbox, &target, "/data");
         let entry = node.entry(&target).join("mountInfo.json");
@@ -79,7 +79,7 @@ on_each_delegate! {
         for flags in [&["commit=7", "noatime"][..], &["rw,noatime", "commit=7", "_netdev"]] {
             let respelled = with(flags);
             csi.call(respelled.stage()).unwrap();
-            csi.call(publishing(&respelled, &target, true)).unwrap();
+            csi.call(publish_request(&respelled, &target, true)).unwrap();
             assert_eq!(fs::read(&entry).unwrap(), before, "{flags:?}");
         }
         assert_eq!(app.sh("echo on > /data/file; cat /data/file"), "on");

@@ -10,7 +10,7 @@ use runcrust_tests::{Csi, Delegate, Node, POD, Run, host, loopdev};
 use tonic::Code;
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error, publishing};
+use crate::{deferred_publish_request, expect_error, publish_request};
 
 const OTHER_POD: &str = "45454545-1111-2222-3333-000000000001";
 const WITHOUT_DEFERRAL: [&str; 2] = ["--without", "DEFER_FS_OPS"];
@@ -30,7 +30,7 @@ fn publish_with_both(
     let (node, _ops, csi) = deferring_driver(Delegate::Runc, first);
     let volume = volume(&csi);
     let target = csi.target(POD, "pv-1");
-    let request = publishing(&volume, &target, is_deferred);
+    let request = publish_request(&volume, &target, is_deferred);
     csi.call(volume.stage()).unwrap();
     csi.call(request.clone()).unwrap();
     let what = format!("{first:?}, then {then:?}");
@@ -96,11 +96,11 @@ fn two_pods_survive_an_upgrade_and_a_downgrade() {
         csi.call(volume.stage()).unwrap();
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         for target in &targets {
-            csi.call(deferring(&volume, target)).unwrap();
+            csi.call(deferred_publish_request(&volume, target)).unwrap();
         }
         csi.restart(then);
         for target in &targets {
-            csi.call(deferring(&volume, target))
+            csi.call(deferred_publish_request(&volume, target))
                 .expect("the repeated call");
         }
         for target in &targets {

@@ -44,7 +44,7 @@ impl Scene {
 
     /// Starts a driver and a `crust_ops` that it can defer to.
     #[track_caller]
-    pub(crate) fn deferring() -> Self {
+    pub(crate) fn with_crust_ops() -> Self {
         let (node, ops, csi) = deferring_driver(Delegate::Runc, &[]);
         Self {
             csi,

@@ -14,7 +14,7 @@ use runcrust_tests::{Delegate, Run, fail_ext4};
 use tonic::Code;
 
 use crate::scene::{Scene, deferring_driver, write};
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 fn usage(stats: &NodeGetVolumeStatsResponse, unit: Unit) -> VolumeUsage {
     let matching: Vec<_> = stats
@@ -145,7 +145,7 @@ fn the_deferred_path_of_another_volume_is_not_found() {
     for volume in [&one, &other] {
         csi.call(volume.stage()).unwrap();
     }
-    csi.call(deferring(&one, &target)).unwrap();
+    csi.call(deferred_publish_request(&one, &target)).unwrap();
     for defer_fs_ops in [false, true] {
         let stats = NodeGetVolumeStatsRequest {
             defer_fs_ops,
@@ -245,7 +245,7 @@ fn a_hung_crust_ops_delays_one_volume_only() {
     let [hung, other] = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
     let target = csi.target("pod", "pv-1");
     csi.call(hung.stage()).unwrap();
-    csi.call(deferring(&hung, &target)).unwrap();
+    csi.call(deferred_publish_request(&hung, &target)).unwrap();
     ops.suspend();
     let waited = std::thread::scope(|threads| {
         let (sender, receiver) = std::sync::mpsc::channel();

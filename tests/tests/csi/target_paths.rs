@@ -7,7 +7,7 @@ use runcrust_tests::{Csi, Delegate, Node, POD, host};
 use tonic::Code;
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 fn two_staged_volumes(csi: &Csi) -> [CsiVolume; 2] {
     let volumes = ["pv-1", "pv-2"].map(|name| csi.volume(name, filesystem("ext4")));
@@ -26,7 +26,10 @@ fn two_volumes_race_for_a_target_and_one_gets_it() {
         let answers = if round % 2 == 0 {
             csi.call_both(one.publish(&target), other.publish(&target))
         } else {
-            csi.call_both(deferring(&one, &target), deferring(&other, &target))
+            csi.call_both(
+                deferred_publish_request(&one, &target),
+                deferred_publish_request(&other, &target),
+            )
         };
         let (winner, loser) = match (&answers.0, &answers.1) {
             (Ok(_), Err(_)) => (&one, &other),
@@ -57,7 +60,7 @@ fn an_entry_of_another_driver_stays() {
     csi.call(volume.stage()).unwrap();
     for error in [
         expect_error(
-            csi.call(deferring(&volume, &target)),
+            csi.call(deferred_publish_request(&volume, &target)),
             Code::FailedPrecondition,
         ),
         expect_error(
@@ -78,7 +81,7 @@ fn an_outdated_record_does_not_claim_a_target() {
     let (node, _ops, csi) = deferring_driver(Delegate::Runc, &[]);
     let [one, other] = two_staged_volumes(&csi);
     let target = csi.target(POD, "pv");
-    csi.call(deferring(&one, &target)).unwrap();
+    csi.call(deferred_publish_request(&one, &target)).unwrap();
     let record = csi.data().join("volumes").join(format!("{}.json", one.id));
     let older = fs::read(&record).unwrap();
     csi.call(one.unpublish(&target)).unwrap();
@@ -88,7 +91,7 @@ fn an_outdated_record_does_not_claim_a_target() {
     csi.call(other.unstage()).unwrap();
     csi.call(other.stage()).unwrap();
 
-    csi.call(deferring(&other, &target)).unwrap();
+    csi.call(deferred_publish_request(&other, &target)).unwrap();
     fs::create_dir(target.join("subpath")).unwrap();
     csi.call(other.unpublish(&target)).unwrap();
     assert!(!target.exists() && !node.entry(&target).exists());

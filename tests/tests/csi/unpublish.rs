@@ -10,7 +10,7 @@ use runcrust_tests::host::mounts_below;
 use tonic::Code;
 
 use crate::scene::{Scene, deferring_driver, find_files, read, write};
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 #[test]
 fn an_unpublish_removes_the_target_and_can_be_repeated() {
@@ -163,7 +163,8 @@ fn without_an_entry_crust_ops_is_not_needed() {
     let deferred = csi.volume("pv-1", filesystem("ext4"));
     csi.call(deferred.stage()).unwrap();
     let target = csi.target("pod", "pv-1");
-    csi.call(deferring(&deferred, &target)).unwrap();
+    csi.call(deferred_publish_request(&deferred, &target))
+        .unwrap();
     ops.kill();
     csi.simulate_reboot();
     fs::remove_dir_all(node.entry(&target)).unwrap();

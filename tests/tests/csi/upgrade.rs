@@ -10,7 +10,7 @@ use runcrust_tests::{POD, host, on_each_delegate};
 use tonic::Code;
 
 use crate::scene::deferring_driver;
-use crate::{deferring, expect_error};
+use crate::{deferred_publish_request, expect_error};
 
 const OTHER_POD: &str = "ffffffff-1111-2222-3333-000000000001";
 const WITHOUT_DEFERRAL: [&str; 2] = ["--without", "DEFER_FS_OPS"];
@@ -22,11 +22,11 @@ on_each_delegate! {
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
         // This driver does not know the field `defer_fs_ops`.
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         fs::write(target.join("file"), "of the host's mount\n").unwrap();
         csi.restart(&[]);
         csi.call(volume.unpublish(&target)).unwrap();
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         assert_eq!(host::mounts_of_device(&csi.device(&volume.id)), Vec::<String>::new());
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
@@ -40,7 +40,7 @@ on_each_delegate! {
         let volume = csi.volume("pv-1", filesystem("ext4"));
         let target = csi.target(POD, "pv-1");
         csi.call(volume.stage()).unwrap();
-        csi.call(deferring(&volume, &target)).unwrap();
+        csi.call(deferred_publish_request(&volume, &target)).unwrap();
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &target, "/data");
         app.sh("echo kept > /data/file");
@@ -70,15 +70,15 @@ on_each_delegate! {
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
-        csi.call(deferring(&volume, &targets[0])).unwrap();
+        csi.call(deferred_publish_request(&volume, &targets[0])).unwrap();
         let sandbox = node.sandbox(POD);
         let app = node.app(&sandbox, &targets[0], "/data");
         csi.restart(&[]);
         // The mode that kubelet now sends for ReadWriteOnce.
         volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeMultiWriter.into();
         csi.call(volume.stage()).expect("kubelet stages again after its own restart");
-        csi.call(deferring(&volume, &targets[0])).expect("and publishes");
-        csi.call(deferring(&volume, &targets[1])).unwrap();
+        csi.call(deferred_publish_request(&volume, &targets[0])).expect("and publishes");
+        csi.call(deferred_publish_request(&volume, &targets[1])).unwrap();
         let second = node.sandbox(OTHER_POD);
         let other = node.app(&second, &targets[1], "/data");
         app.sh("echo shared > /data/file");
@@ -96,16 +96,16 @@ on_each_delegate! {
         let mut volume = csi.volume("pv-1", filesystem("ext4"));
         let targets = [POD, OTHER_POD].map(|pod| csi.target(pod, "pv-1"));
         csi.call(volume.stage()).unwrap();
-        csi.call(deferring(&volume, &targets[0])).unwrap();
+        csi.call(deferred_publish_request(&volume, &targets[0])).unwrap();
         csi.restart(&[]);
         // The mode for ReadWriteOncePod.
         volume.capability.access_mode.as_mut().unwrap().mode = Mode::SingleNodeSingleWriter.into();
         csi.call(volume.stage()).expect("kubelet stages again after its own restart");
-        csi.call(deferring(&volume, &targets[0])).expect("and publishes");
-        let error = expect_error(csi.call(deferring(&volume, &targets[1])), Code::FailedPrecondition);
+        csi.call(deferred_publish_request(&volume, &targets[0])).expect("and publishes");
+        let error = expect_error(csi.call(deferred_publish_request(&volume, &targets[1])), Code::FailedPrecondition);
         assert!(error.contains("ReadWriteOncePod"), "{error}");
         csi.call(volume.unpublish(&targets[0])).unwrap();
-        csi.call(deferring(&volume, &targets[1])).expect("the first one's pod has ended");
+        csi.call(deferred_publish_request(&volume, &targets[1])).expect("the first one's pod has ended");
         csi.call(volume.unpublish(&targets[1])).unwrap();
     }
 }

@@ -11,7 +11,7 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Pod, Run, on_each_delegate};
 
 /// Asserts that an app with the volume is refused, with an error that contains `names`, the volume once, and one hint.
 #[track_caller]
-fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -> String {
+fn expect_refusal(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -> String {
     let pod = Pod::new(node, "pod-a", device, options);
     assert!(!pod.has(device));
     let sentence = pod.expect_refusal();
@@ -30,7 +30,7 @@ fn refused(node: &Node, device: &LoopDevice, options: &[&str], names: &[&str]) -
 fn assert_bad_option_refused(delegate: Delegate, fstype: &'static str) {
     let (node, device) = Node::with_formatted(delegate, fstype);
     let names = ["fsconfig(", "EINVAL", fstype, "nonsense"];
-    let _ = refused(&node, &device, &["--option", "noatime,nonsense"], &names);
+    let _ = expect_refusal(&node, &device, &["--option", "noatime,nonsense"], &names);
 }
 
 on_each_delegate! {
@@ -38,7 +38,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let device = LoopDevice::new(node.dir(), 32);
         let names = ["fsconfig(", "EINVAL", "no file system", "runcrust never does", "CSI driver", "lsblk"];
-        let _ = refused(&node, &device, &[], &names);
+        let _ = expect_refusal(&node, &device, &[], &names);
     }
 
     fn another_file_system_than_staged_is_refused(delegate: Delegate) {
@@ -73,7 +73,7 @@ on_each_delegate! {
         let image = File::options().write(true).open(device.file()).unwrap();
         // A byte of the label, which is covered by the superblock's checksum.
         image.write_all_at(b"X", 0x400 + 0x78).unwrap();
-        let _ = refused(&node, &device, &[], &["EBADMSG", "checksum", "fsck"]);
+        let _ = expect_refusal(&node, &device, &[], &["EBADMSG", "checksum", "fsck"]);
     }
 
     fn a_corrupt_file_system_is_refused(delegate: Delegate) {
@@ -81,7 +81,7 @@ on_each_delegate! {
         let mut command = Command::new("xfs_db");
         command.args(["-x", "-c", "inode 128", "-c", "write -d core.mode 0100644"]);
         let _ = Run::capture(command.arg(device.file())).success();
-        let _ = refused(&node, &device, &[], &["EUCLEAN", "corrupt", "xfs_repair"]);
+        let _ = expect_refusal(&node, &device, &[], &["EUCLEAN", "corrupt", "xfs_repair"]);
     }
 
     fn a_read_only_device_needs_a_read_only_volume(delegate: Delegate) {
@@ -89,7 +89,7 @@ on_each_delegate! {
         for fstype in ["ext4", "xfs", "btrfs"] {
             let formatted = node.formatted(fstype);
             let device = LoopDevice::read_only_on(formatted.file());
-            let _ = refused(&node, &device, &[], &["EACCES", "read-only", "mark the volume"]);
+            let _ = expect_refusal(&node, &device, &[], &["EACCES", "read-only", "mark the volume"]);
             let pod = Pod::new(&node, "pod-a", &device, &["--read-only"]);
             let _ = pod.app();
             pod.end([]);
@@ -103,6 +103,6 @@ on_each_delegate! {
         let mut command = Command::new("mkfs.btrfs");
         command.args(["-q", "-f", "-m", "raid1"]);
         let _ = Run::capture(command.args([device.path(), other.path()])).success();
-        let _ = refused(&node, &device, &[], &["btrfs on", "2 devices"]);
+        let _ = expect_refusal(&node, &device, &[], &["btrfs on", "2 devices"]);
     }
 }

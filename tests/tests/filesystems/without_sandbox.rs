@@ -12,7 +12,7 @@ use runcrust_tests::{
 
 const FIRST: u32 = 200_000;
 
-fn plain(node: &Node, source: &Path) -> Bundle {
+fn plain_bundle(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
 }
 
@@ -61,7 +61,7 @@ fn assert_ids_in_user_namespace(node: &Node, device: &LoopDevice, fstype: &str) 
     let _ = node
         .try_stage_as(fstype, &target, device.path(), &options)
         .success();
-    let bundle = plain(node, &target).user_namespace(FIRST, None);
+    let bundle = plain_bundle(node, &target).user_namespace(FIRST, None);
     let container = node.run(&bundle.write());
     let owners = "echo x > /data/own; chown 7:8 /data/own; stat -c '%u:%g' /data /data/own";
     assert_eq!(container.sh(owners), "0:4242\n7:8");

@@ -17,7 +17,7 @@ use runcrust_tests::{
 use super::hook::with_mountpoint;
 use super::{create_at_once, end, kill};
 
-fn plain(node: &Node, source: &Path) -> Bundle {
+fn plain_bundle(node: &Node, source: &Path) -> Bundle {
     Bundle::plain(node.dir()).bind(source, "/data", &[])
 }
 
@@ -26,7 +26,7 @@ fn plain(node: &Node, source: &Path) -> Bundle {
 fn crio(node: &Node, source: &Path, pod_uid: &str) -> Bundle {
     let labels =
         format!(r#"{{"io.kubernetes.pod.uid":"{pod_uid}","io.kubernetes.container.name":"app"}}"#);
-    plain(node, source)
+    plain_bundle(node, source)
         .annotation("io.kubernetes.cri-o.ContainerType", "container")
         .annotation("io.kubernetes.cri-o.SandboxID", "5a4db0c5")
         .annotation("io.kubernetes.cri-o.Labels", &labels)
@@ -38,7 +38,7 @@ fn run(node: &Node, bundle: Bundle) -> Container {
 }
 
 /// Asserts that the create is refused without a change to the config. Returns the error.
-fn refused(node: &Node, bundle: Bundle) -> String {
+fn expect_refusal(node: &Node, bundle: Bundle) -> String {
     let bundle = bundle.write();
     let before = bundle.config_bytes();
     let container = node.container(&bundle);
@@ -116,14 +116,14 @@ on_each_delegate! {
         let target = node.dir().subdir("somewhere");
         let staged = node.try_stage(&target, device.path(), &["--access-mode", "SINGLE_NODE_SINGLE_WRITER"]);
         let _ = staged.success();
-        let one = run(&node, plain(&node, &target));
-        let error = refused(&node, plain(&node, &target));
+        let one = run(&node, plain_bundle(&node, &target));
+        let error = expect_refusal(&node, plain_bundle(&node, &target));
         assert!(error.contains("ReadWriteOncePod") && error.contains(one.id()), "{error}");
         // Another container of the same name is accepted once the first one has ended, as when podman restarts a
         // container.
         kill(one.pid());
         let _ = one.delete_force();
-        let bundle = plain(&node, &target);
+        let bundle = plain_bundle(&node, &target);
         let two = run(&node, bundle);
         let _ = two.sh("echo x > /data/file");
     }
@@ -138,7 +138,7 @@ on_each_delegate! {
 
     fn a_device_mounted_on_the_host_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let error = with_mounted(volume.device.path(), |_| refused(&volume, volume.plain_bundle()));
+        let error = with_mounted(volume.device.path(), |_| expect_refusal(&volume, volume.plain_bundle()));
         assert!(error.starts_with("volume pv-1: ") && error.contains("is in use"), "{error}");
         assert!(!volume.entry().join("runcrust.json").exists());
         let _ = run(&volume, volume.plain_bundle()).sh("true");
@@ -148,7 +148,7 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         with_mounted(device.path(), |root| std::os::unix::fs::symlink("/etc", root.join("out")).unwrap());
         let volume = StagedVolume::on_device(node, device, &[]);
-        let error = refused(&volume, plain(&volume, &volume.target.join("out")));
+        let error = expect_refusal(&volume, plain_bundle(&volume, &volume.target.join("out")));
         assert!(error.starts_with("volume pv-1: ") && !error.contains("/etc"), "{error}");
         volume.device.wait_until_free(WAIT_TIMEOUT);
         assert!(!volume.entry().join("runcrust.json").exists());
@@ -159,7 +159,7 @@ on_each_delegate! {
     fn a_relative_source_is_matched_in_any_bundle(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
         let bundle = |name: &[u8]| {
-            let bundle = plain(&volume, Path::new("link")).in_directory(OsStr::from_bytes(name));
+            let bundle = plain_bundle(&volume, Path::new("link")).in_directory(OsStr::from_bytes(name));
             let bundle = bundle.write();
             symlink(&volume.target, bundle.path().join("link")).unwrap();
             bundle
@@ -198,16 +198,16 @@ on_each_delegate! {
 
     fn crios_container_of_another_pod_is_refused(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let error = refused(&volume, crio(&volume, &volume.target, "another-pod"));
+        let error = expect_refusal(&volume, crio(&volume, &volume.target, "another-pod"));
         assert!(error.contains(&format!("its target path belongs to pod {POD}")), "{error}");
         let forged = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "another-pod");
-        let error = refused(&volume, forged);
+        let error = expect_refusal(&volume, forged);
         assert!(error.contains("so one of them was not set by kubelet"), "{error}");
         let unlabelled = crio(&volume, &volume.target, POD).annotation("io.kubernetes.cri-o.Labels", "{}");
-        let error = refused(&volume, unlabelled);
+        let error = expect_refusal(&volume, unlabelled);
         assert!(error.contains("doesn't contain the pod's UID"), "{error}");
         let unflattened = crio(&volume, &volume.target, POD).annotation("io.kubernetes.pod.uid", "");
-        let error = refused(&volume, unflattened);
+        let error = expect_refusal(&volume, unflattened);
         assert!(error.contains("so one of them was not set by kubelet"), "{error}");
     }
 
@@ -227,7 +227,7 @@ on_each_delegate! {
         let sandbox = node.run(&forge(node.sandbox_bundle("attacker"), "sandbox").write());
         assert_eq!(sandbox.sh("ls -d /.crust /dev/crust 2>/dev/null | wc -l"), "0");
         let honest = node.sandbox("attacker");
-        let error = refused(&node, forge(node.app_bundle(&honest).bind(&target, "/data", &[]), "container"));
+        let error = expect_refusal(&node, forge(node.app_bundle(&honest).bind(&target, "/data", &[]), "container"));
         assert!(error.contains("is containerd's and") && error.contains("pv-1"), "{error}");
         assert!(device.is_free());
     }
@@ -236,11 +236,11 @@ on_each_delegate! {
         let (node, device) = Node::with_ext4(delegate);
         let second_device = LoopDevice::on(device.file());
         let target = node.stage(POD, "pv-1", &second_device, &[]);
-        let error = with_mounted(device.path(), |_| refused(&node, plain(&node, &target)));
+        let error = with_mounted(device.path(), |_| expect_refusal(&node, plain_bundle(&node, &target)));
         assert!(error.contains("has the same backing file as") && error.contains("hint: "), "{error}");
         // A surviving child of a killed container still uses the device.
         let first = node.stage(POD, "pv-2", &device, &[]);
-        let bundle = plain(&node, &first);
+        let bundle = plain_bundle(&node, &first);
         let mut bundle = bundle.script("sleep 2147483647 & echo > /data/up; exec sleep 2147483647");
         let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "pid");
@@ -248,7 +248,7 @@ on_each_delegate! {
         wait_until("the child to run", WAIT_TIMEOUT, || container.sh("ls /data").contains("up"));
         kill(container.pid());
         assert!(!device.is_free(), "the child does not use the device");
-        let error = refused(&node, plain(&node, &target));
+        let error = expect_refusal(&node, plain_bundle(&node, &target));
         assert!(error.contains("has the same backing file as"), "{error}");
     }
 

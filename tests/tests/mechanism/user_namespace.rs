@@ -15,7 +15,7 @@ use super::end;
 
 const FIRST: u32 = 200_000;
 
-fn plain(node: &Node, source: &Path) -> Bundle {
+fn plain_bundle(node: &Node, source: &Path) -> Bundle {
     let bundle = Bundle::plain(node.dir()).bind(source, "/data", &[]);
     bundle.user_namespace(FIRST, None)
 }
@@ -38,7 +38,7 @@ fn owners_on(device: &LoopDevice) -> (u32, u32) {
 on_each_delegate! {
     fn root_in_a_user_namespace_sees_the_devices_ids(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
-        let container = volume.run(&plain(&volume, &volume.target).write());
+        let container = volume.run(&plain_bundle(&volume, &volume.target).write());
         let owners = owners(&container);
         let expected = format!("0 {FIRST} 65536\n0:4242\n7:8");
         assert_eq!(owners, expected);
@@ -49,7 +49,7 @@ on_each_delegate! {
 
     fn users_and_groups_have_separate_mappings(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
-        let mut bundle = plain(&volume, &volume.target);
+        let mut bundle = plain_bundle(&volume, &volume.target);
         bundle.spec_mut()["linux"]["gidMappings"][0]["hostID"] = json!(2 * FIRST);
         let container = volume.run(&bundle.write());
         assert_eq!(owners(&container), format!("0 {FIRST} 65536\n0:4242\n7:8"));
@@ -61,7 +61,7 @@ on_each_delegate! {
     fn the_delegate_maps_a_mount_that_has_its_own_mappings(delegate: Delegate) {
         let volume = StagedVolume::with(delegate, &["--fs-group", "4242"]);
         let shifted = json!([{"containerID": 0, "hostID": FIRST + 10, "size": 5000}]);
-        let mut bundle = plain(&volume, &volume.target);
+        let mut bundle = plain_bundle(&volume, &volume.target);
         let mounts = bundle.spec_mut()["mounts"].as_array_mut().unwrap();
         let mount = mounts.last_mut().unwrap();
         mount["uidMappings"] = shifted.clone();
@@ -113,7 +113,7 @@ on_each_delegate! {
 
     fn invalid_mappings_are_named_in_the_error(delegate: Delegate) {
         let volume = StagedVolume::new(delegate);
-        let mut bundle = plain(&volume, &volume.target);
+        let mut bundle = plain_bundle(&volume, &volume.target);
         let range = json!({"containerID": 0, "hostID": 5, "size": 10});
         bundle.spec_mut()["linux"]["uidMappings"] = json!([range, range]);
         let container = volume.container(&bundle.write());

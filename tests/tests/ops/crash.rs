@@ -16,7 +16,7 @@ use runcrust_tests::{Delegate, LoopDevice, Node, Ops, wait_until, wait_until_asy
 use tonic::Code::{FailedPrecondition, NotFound};
 use tonic_types::StatusExt as _;
 
-use crate::race::{number_of, numbered};
+use crate::race::{number_of, numbered_request};
 
 const VOLUMES: usize = 8;
 
@@ -50,7 +50,7 @@ impl Volume {
             let number_or_none = (!random.once_in(4)).then_some(number);
             self.requested = number_or_none;
             let answered = if number_or_none.is_some() {
-                let request = numbered(&self.target, &device, number);
+                let request = numbered_request(&self.target, &device, number);
                 client.runtime_stage_volume(request).await.map(drop)
             } else {
                 let volume_target_path = utf8(&self.target).to_owned();
@@ -197,7 +197,7 @@ fn kill_at_each_step_on(node: &Node, before: Option<usize>, after: Option<usize>
     let target = node.target("pod-a", "pv-1");
     let ops = Ops::stopped(node, "");
     let call = |number: Option<usize>| match number {
-        Some(number) => ops.stage(numbered(&target, &device, number)),
+        Some(number) => ops.stage(numbered_request(&target, &device, number)),
         None => ops.unstage(&target),
     };
     let mut killed = 0;

@@ -28,7 +28,7 @@ const VOLUMES: usize = 8;
 const ROUNDS: usize = 12;
 
 /// A request with the same number in all fields, so that a mixture of two requests is noticed.
-pub(crate) fn numbered(
+pub(crate) fn numbered_request(
     target: &Path,
     device: &LoopDevice,
     number: usize,
@@ -109,7 +109,7 @@ fn race(ops: &Ops, targets: &Arc<Vec<PathBuf>>, device: &Arc<LoopDevice>, unstag
                             .await
                             .expect("unstage");
                     } else {
-                        let request = numbered(target, &device, number);
+                        let request = numbered_request(target, &device, number);
                         calls.runtime_stage_volume(request).await.expect("stage");
                     }
                 }
@@ -171,7 +171,8 @@ fn an_abandoned_call_never_overtakes_the_next() {
     let target = node.target("pod-a", "pv-1");
     let lock = node.lock_file(&target);
     for round in 0..12 {
-        ops.stage(numbered(&target, &device, 3 * round)).unwrap();
+        ops.stage(numbered_request(&target, &device, 3 * round))
+            .unwrap();
         let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
         ops.block_on(async {
             let calls = RuntimeClient::new(ops.channel(ops.socket()));
@@ -180,7 +181,7 @@ fn an_abandoned_call_never_overtakes_the_next() {
                     (calls.clone(), target.clone(), Arc::clone(&device));
                 async move {
                     if round % 2 == 0 {
-                        let request = numbered(&target, &device, 3 * round + 1);
+                        let request = numbered_request(&target, &device, 3 * round + 1);
                         calls.runtime_stage_volume(request).await.map(drop)
                     } else {
                         let volume_target_path = utf8(&target).to_owned();
@@ -196,8 +197,10 @@ fn an_abandoned_call_never_overtakes_the_next() {
             abandoned.abort();
             let _ = abandoned.await;
             let next = tokio::spawn({
-                let (mut calls, request) =
-                    (calls.clone(), numbered(&target, &device, 3 * round + 2));
+                let (mut calls, request) = (
+                    calls.clone(),
+                    numbered_request(&target, &device, 3 * round + 2),
+                );
                 async move { calls.runtime_stage_volume(request).await }
             });
             wait_until_async("the daemon to notice the disconnect", WAIT_TIMEOUT, || {
@@ -222,7 +225,7 @@ fn a_held_lock_is_reported() {
     let ops = Ops::with(&node, "unstage_timeout = 1");
     let device = node.ext4();
     let target = node.target("pod-a", "pv-1");
-    ops.stage(numbered(&target, &device, 1)).unwrap();
+    ops.stage(numbered_request(&target, &device, 1)).unwrap();
     let lock = node.lock_file(&target);
     let held = Flock::lock(File::open(&lock).unwrap(), FlockArg::LockExclusive).unwrap();
     let call = ops.unstage(&target);
@@ -234,7 +237,7 @@ fn a_held_lock_is_reported() {
     );
     ops.block_on(async {
         let mut client = RuntimeClient::new(ops.channel(ops.socket()));
-        let request = numbered(&target, &device, 2);
+        let request = numbered_request(&target, &device, 2);
         let abandoned = tokio::spawn(async move { client.runtime_stage_volume(request).await });
         wait_until_async("the lock to be waited for", WAIT_TIMEOUT, || {
             is_waited_for(&ops, &lock)

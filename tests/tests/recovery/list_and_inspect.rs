@@ -31,7 +31,7 @@ fn states(node: &Node) -> Vec<(String, String)> {
 
 /// Asserts that `inspect` fails, and returns the code and message of the error.
 #[track_caller]
-fn refused(node: &Node, volume: &str) -> (String, String) {
+fn expect_refusal(node: &Node, volume: &str) -> (String, String) {
     let run = node.handler().crust(&["inspect", volume]).failure();
     assert_eq!(run.stdout, "", "{run}");
     let answer: Value =
@@ -212,7 +212,7 @@ fn a_volume_is_found_by_path_digest_and_device() {
         );
     }
     let second = node.stage(OTHER_POD, "pv-1", &device, &[]);
-    let (code, message) = refused(&node, utf8(device.path()));
+    let (code, message) = expect_refusal(&node, utf8(device.path()));
     assert_eq!(code, "INVALID_ARGUMENT", "{message}");
     assert!(
         message.contains(utf8(&target)) && message.contains(utf8(&second)),
@@ -251,7 +251,7 @@ fn an_unknown_volume_is_not_found_and_nothing_is_created() {
         ("/a/../b", "INVALID_ARGUMENT"),
         ("", "INVALID_ARGUMENT"),
     ] {
-        let (code, message) = refused(&node, name);
+        let (code, message) = expect_refusal(&node, name);
         assert_eq!(code, expected, "{message}");
         assert!(
             message.contains(name) && message.contains("; hint: "),

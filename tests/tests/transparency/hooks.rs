@@ -60,7 +60,7 @@ fn with_foreign_hooks(bundle: Bundle, command: &str) -> Bundle {
     bundle
 }
 
-fn plain(bundle: Bundle) -> Bundle {
+fn with_successful_hooks(bundle: Bundle) -> Bundle {
     with_foreign_hooks(bundle, "")
 }
 
@@ -179,21 +179,21 @@ fn user_kind(record: Option<Value>, id: &str) -> String {
 
 on_each_delegate! {
     fn foreign_hooks_run_unchanged_beside_a_volume(delegate: Delegate) {
-        let pair = ContainerPair::apps(delegate, plain);
+        let pair = ContainerPair::apps(delegate, with_successful_hooks);
         run_to_end(&pair);
         assert!(pair.has_a_volume());
         assert_foreign_hooks_are_first(pair.wrapped.bundle.spec(), &pair.wrapped.bundle.config());
     }
 
     fn foreign_hooks_run_unchanged_in_a_sandbox_with_a_volume(delegate: Delegate) {
-        let pair = ContainerPair::sandboxes(delegate, plain);
+        let pair = ContainerPair::sandboxes(delegate, with_successful_hooks);
         run_to_end(&pair);
         assert!(pair.has_a_volume());
         assert_foreign_hooks_are_first(pair.wrapped.bundle.spec(), &pair.wrapped.bundle.config());
     }
 
     fn foreign_hooks_run_unchanged_without_a_volume(delegate: Delegate) {
-        run_to_end(&ContainerPair::plain(delegate, plain));
+        run_to_end(&ContainerPair::plain(delegate, with_successful_hooks));
     }
 
     /// Foreign hooks then find the same state as without runcrust, also at the container's end.

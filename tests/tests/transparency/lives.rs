@@ -143,7 +143,7 @@ fn conmon(pair: &ContainerPair, globals: &str) {
     let _ = engine.call("delete --force @ID").success();
 }
 
-fn idle(bundle: Bundle) -> Bundle {
+fn idle_bundle(bundle: Bundle) -> Bundle {
     bundle
 }
 
@@ -205,25 +205,25 @@ const SHIM: &str = "--root @ROOT --log @LOG --log-format json";
 
 on_each_delegate! {
     fn containerds_shim_gets_the_delegates_answers(delegate: Delegate) {
-        shim(&ContainerPair::plain(delegate, idle), SHIM);
+        shim(&ContainerPair::plain(delegate, idle_bundle), SHIM);
     }
 
     fn containerds_shim_with_rootless_gets_the_delegates_answers(delegate: Delegate) {
-        shim(&ContainerPair::plain(delegate, idle), &format!("{SHIM} --rootless=false"));
+        shim(&ContainerPair::plain(delegate, idle_bundle), &format!("{SHIM} --rootless=false"));
     }
 
     fn containerds_shim_gets_the_delegates_debug_log(delegate: Delegate) {
-        shim(&ContainerPair::plain(delegate, idle), &format!("{SHIM} --debug"));
+        shim(&ContainerPair::plain(delegate, idle_bundle), &format!("{SHIM} --debug"));
     }
 
     fn containerds_shim_sees_a_sandbox_with_a_volume_unchanged(delegate: Delegate) {
-        let pair = ContainerPair::sandboxes(delegate, idle);
+        let pair = ContainerPair::sandboxes(delegate, idle_bundle);
         shim(&pair, SHIM);
         assert!(pair.has_a_volume());
     }
 
     fn containerds_shim_sees_an_app_with_a_volume_unchanged(delegate: Delegate) {
-        let pair = ContainerPair::apps(delegate, idle);
+        let pair = ContainerPair::apps(delegate, idle_bundle);
         shim(&pair, SHIM);
         assert!(pair.has_a_volume());
     }
@@ -235,7 +235,7 @@ on_each_delegate! {
     }
 
     fn statistics_have_the_delegates_form(delegate: Delegate) {
-        let pair = ContainerPair::plain(delegate, idle);
+        let pair = ContainerPair::plain(delegate, idle_bundle);
         let shim = Caller { pair: &pair, globals: SHIM };
         let _ = shim.call("create --bundle @BUNDLE --pid-file @PIDFILE @ID").success();
         let [bare, wrapped] = pair.answers(&format!("{SHIM} events --stats @ID"));
@@ -251,7 +251,7 @@ on_each_delegate! {
 
     /// The test's node has no systemd, so both calls fail.
     fn a_failing_cgroup_manager_fails_as_with_the_delegate(delegate: Delegate) {
-        let pair = ContainerPair::plain(delegate, idle);
+        let pair = ContainerPair::plain(delegate, idle_bundle);
         let create = "create --bundle @BUNDLE --pid-file @PIDFILE @ID";
         for globals in [
             "--root @ROOT --systemd-cgroup",
@@ -270,11 +270,11 @@ on_each_delegate! {
     }
 
     fn conmon_podman_and_crio_get_the_delegates_answers(delegate: Delegate) {
-        conmon(&ContainerPair::plain(delegate, idle), "--log-format=json --log @LOG --root=@ROOT");
+        conmon(&ContainerPair::plain(delegate, idle_bundle), "--log-format=json --log @LOG --root=@ROOT");
     }
 
     fn conmon_podman_and_crio_see_a_volumes_app_unchanged(delegate: Delegate) {
-        let pair = ContainerPair::apps(delegate, idle);
+        let pair = ContainerPair::apps(delegate, idle_bundle);
         conmon(&pair, "--root=@ROOT");
         assert!(pair.has_a_volume());
     }

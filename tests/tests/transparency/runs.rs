@@ -16,7 +16,7 @@ fn printing(bundle: Bundle) -> Bundle {
     bundle.script(SCRIPT)
 }
 
-fn idle(bundle: Bundle) -> Bundle {
+fn idle_bundle(bundle: Bundle) -> Bundle {
     bundle
 }
 
@@ -85,7 +85,7 @@ on_each_delegate! {
     }
 
     fn a_detached_container_answers_as_the_delegates(delegate: Delegate) {
-        for pair in [ContainerPair::plain(delegate, idle), ContainerPair::apps(delegate, idle)] {
+        for pair in [ContainerPair::plain(delegate, idle_bundle), ContainerPair::apps(delegate, idle_bundle)] {
             let run = "--root @ROOT run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID";
             let _ = pair.assert_same(run).success().silent();
             pair.wait_for_program("sleep");
@@ -95,7 +95,7 @@ on_each_delegate! {
     }
 
     fn a_running_container_is_deleted_by_force(delegate: Delegate) {
-        for pair in [ContainerPair::plain(delegate, idle), ContainerPair::apps(delegate, idle)] {
+        for pair in [ContainerPair::plain(delegate, idle_bundle), ContainerPair::apps(delegate, idle_bundle)] {
             let run = "--root @ROOT run --detach --bundle @BUNDLE --pid-file @PIDFILE @ID";
             let _ = pair.assert_same(run).success();
             // Before the processes have ended, the delegates may complain about cgroups in use, or not.
@@ -109,7 +109,7 @@ on_each_delegate! {
     }
 
     fn a_killed_foreground_container_ends_as_the_delegates(delegate: Delegate) {
-        for pair in [ContainerPair::plain(delegate, idle), ContainerPair::apps(delegate, idle)] {
+        for pair in [ContainerPair::plain(delegate, idle_bundle), ContainerPair::apps(delegate, idle_bundle)] {
             let run = "--root @ROOT run --bundle @BUNDLE --pid-file @PIDFILE @ID";
             let ended = std::thread::scope(|scope| {
                 let answer = scope.spawn(|| pair.assert_same(run));
@@ -127,7 +127,7 @@ on_each_delegate! {
 
     /// buildah calls the runtime in the bundle's directory. A person may call it in any directory.
     fn bundles_are_found_by_relative_paths(delegate: Delegate) {
-        for pair in [ContainerPair::plain(delegate, idle), ContainerPair::apps(delegate, idle)] {
+        for pair in [ContainerPair::plain(delegate, idle_bundle), ContainerPair::apps(delegate, idle_bundle)] {
             for (flags, directory) in [
                 ("", "@BUNDLE"),
                 ("--bundle .", "@BUNDLE"),
@@ -148,7 +148,7 @@ on_each_delegate! {
     }
 
     fn spec_writes_into_the_working_directory(delegate: Delegate) {
-        let pair = ContainerPair::plain(delegate, idle);
+        let pair = ContainerPair::plain(delegate, idle_bundle);
         for member in pair.members() {
             fs::create_dir(member.work.join("new")).unwrap();
         }

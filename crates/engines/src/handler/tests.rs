@@ -11,11 +11,11 @@ use crate::{ENGINES, find_engine};
 /// An older path of runcrust in the engines' samples.
 pub(crate) const OLD_PROGRAM: &str = "/opt/runcrust";
 
-pub(crate) fn installed(engine: &dyn Engine, text: Option<&str>) -> String {
+pub(crate) fn install_into(engine: &dyn Engine, text: Option<&str>) -> String {
     try_install(engine, text).unwrap()
 }
 
-pub(crate) fn uninstalled(engine: &dyn Engine, text: &str) -> Option<String> {
+pub(crate) fn uninstall_from(engine: &dyn Engine, text: &str) -> Option<String> {
     try_uninstall(engine, text).unwrap()
 }
 
@@ -40,15 +40,15 @@ fn engines_have_different_names_and_files() {
 #[test]
 fn a_file_that_install_creates_is_removed_again() {
     for engine in ENGINES {
-        let once = installed(*engine, None);
+        let once = install_into(*engine, None);
         let runtimes = engine.runtimes(&file(*engine, Some(&once))).unwrap();
         let runtime = runtimes
             .iter()
             .find(|runtime| runtime.name == "crust")
             .unwrap();
         assert!(runtime.programs == [PROGRAM] && runtime.mismatch.is_none());
-        assert_eq!(installed(*engine, Some(&once)), once);
-        let back = uninstalled(*engine, &once);
+        assert_eq!(install_into(*engine, Some(&once)), once);
+        let back = uninstall_from(*engine, &once);
         let expected = (!once.starts_with(MARK)).then_some("{}\n");
         assert_eq!(back.as_deref(), expected, "{once}");
     }
@@ -66,10 +66,10 @@ fn a_file_is_restored_byte_for_byte() {
                 lines.replacen('\n', "\r\n", 1),
                 format!("\u{feff}{}", text.trim_start_matches('\u{feff}')),
             ] {
-                let once = installed(*engine, Some(&text));
+                let once = install_into(*engine, Some(&text));
                 assert_ne!(once, text);
-                assert_eq!(installed(*engine, Some(&once)), once);
-                assert_eq!(uninstalled(*engine, &once), Some(text), "{once}");
+                assert_eq!(install_into(*engine, Some(&once)), once);
+                assert_eq!(uninstall_from(*engine, &once), Some(text), "{once}");
             }
         }
     }
@@ -79,7 +79,7 @@ fn a_file_is_restored_byte_for_byte() {
 fn an_older_path_is_replaced_and_settings_are_kept() {
     for engine in ENGINES {
         for text in engine.samples().outdated {
-            let once = installed(*engine, Some(text));
+            let once = install_into(*engine, Some(text));
             let expected = text.replace(OLD_PROGRAM, PROGRAM);
             assert!(once.starts_with(&expected), "{once}");
             check(*engine, text);
@@ -102,7 +102,7 @@ fn texts_that_the_engine_cannot_read_are_refused_with_a_hint() {
 #[test]
 fn a_foreign_handler_is_neither_changed_nor_removed() {
     for engine in ENGINES {
-        let with_handler = installed(*engine, None);
+        let with_handler = install_into(*engine, None);
         for (foreign, words) in engine.samples().foreign {
             let default_file = |text| file(*engine, text);
             let planned = [
@@ -139,7 +139,7 @@ fn a_foreign_handler_is_neither_changed_nor_removed() {
 #[test]
 fn the_default_runtime_of_any_file_is_not_removed() {
     for engine in ENGINES {
-        let (with_handler, default) = (installed(*engine, None), engine.samples().default);
+        let (with_handler, default) = (install_into(*engine, None), engine.samples().default);
         let files = vec![file(*engine, Some(&with_handler)), second_file(default)];
         let error = removal(*engine, files).unwrap_err().to_string();
         let words = "/etc/second: handler crust is the default runtime; hint: change `";
@@ -155,7 +155,7 @@ fn the_default_runtime_of_any_file_is_not_removed() {
 #[test]
 fn a_handler_is_not_removed_from_files_of_packages() {
     for engine in ENGINES {
-        let with_handler = installed(*engine, None);
+        let with_handler = install_into(*engine, None);
         let packaged = || EngineConfigFile {
             is_packaged: true,
             ..EngineConfigFile::new("/usr/share/x", Some(with_handler.clone()))
@@ -202,7 +202,7 @@ fn several_handlers_are_removed_one_by_one() {
             assert_eq!(remove(&both, "crust"), Some(plan(None, other)));
             assert_eq!(remove(&both, other), Some(alone.clone()));
             let left = remove(&both, "crust").unwrap();
-            assert_eq!(remove(&left, other), uninstalled(*engine, &alone));
+            assert_eq!(remove(&left, other), uninstall_from(*engine, &alone));
         }
     }
 }

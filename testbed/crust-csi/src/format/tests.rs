@@ -124,7 +124,7 @@ impl Volume {
     }
 
     /// Asserts that the volume is refused and not written to, and returns the error.
-    fn refused(&self, request: FormatRequest<'_>) -> FormatError {
+    fn expect_refusal(&self, request: FormatRequest<'_>) -> FormatError {
         let before = self.bytes();
         let error = inspect(request).expect_err("it is refused");
         let message = error.to_string();
@@ -223,7 +223,7 @@ fn unknown_data_is_refused_at_any_position() {
             let file = File::options().write(true).open(image).unwrap();
             file.write_all_at(b"x", at).unwrap();
         });
-        let error = volume.refused(volume.request(fstype_named("ext4")));
+        let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
         assert!(
             matches!(error, FormatError::UnknownData { at: found, .. } if found == at),
             "{error}"
@@ -251,14 +251,14 @@ fn a_volume_with_a_damaged_superblock_is_not_empty() {
     let volume = Volume::formatted(fstype_named("ext4"));
     // Without the magic number blkid finds nothing.
     volume.write(0x438, &[0; 2]);
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(matches!(error, FormatError::UnknownData { .. }), "{error}");
 }
 
 #[test]
 fn another_file_system_is_refused_with_both_names() {
     let volume = Volume::formatted(fstype_named("ext4"));
-    let error = volume.refused(volume.request(fstype_named("xfs")));
+    let error = volume.expect_refusal(volume.request(fstype_named("xfs")));
     let message = error.to_string();
     assert!(
         message.contains("ext4") && message.contains("xfs"),
@@ -272,7 +272,7 @@ fn ext3_can_be_mounted_as_ext4_but_not_vice_versa() {
     let volume = Volume::formatted(fstype_named("ext3"));
     volume.check(fstype_named("ext4")).unwrap();
     let volume = Volume::formatted(fstype_named("ext4"));
-    let error = volume.refused(volume.request(fstype_named("ext3")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext3")));
     assert!(
         matches!(error, FormatError::OtherContents { .. }),
         "{error}"
@@ -282,7 +282,7 @@ fn ext3_can_be_mounted_as_ext4_but_not_vice_versa() {
 #[test]
 fn swap_partitions_and_luks_are_refused() {
     let volume = Volume::with(8, |image| run("mkswap", &[], image));
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(error.to_string().contains("holds swap"), "{error}");
     let volume = Volume::with(8, |image| {
         // One partition of type Linux, starting at sector 1.
@@ -291,7 +291,7 @@ fn swap_partitions_and_luks_are_refused() {
         file.write_all_at(&entry, 446).unwrap();
         file.write_all_at(&[0x55, 0xaa], 510).unwrap();
     });
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(
         matches!(&error, FormatError::PartitionTable { table, .. } if table == "dos"),
         "{error}"
@@ -300,7 +300,7 @@ fn swap_partitions_and_luks_are_refused() {
         let file = File::options().write(true).open(image).unwrap();
         file.write_all_at(b"LUKS\xba\xbe\0\x01", 0).unwrap();
     });
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(error.to_string().contains("crypto_LUKS"), "{error}");
 }
 
@@ -315,7 +315,7 @@ fn an_image_that_was_truncated_while_attached_is_refused() {
         let image = File::options().write(true).open(&volume.image).unwrap();
         for size in [1 << 20, 0] {
             image.set_len(size).unwrap();
-            let error = volume.refused(volume.request(fstype_named("ext4")));
+            let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
             assert!(matches!(error, FormatError::SizeMismatch { .. }), "{error}");
         }
     }
@@ -387,7 +387,7 @@ fn a_device_in_use_gets_no_file_system() {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let claim = || rustix::fs::open(volume.device.path(), flags, Mode::empty()).unwrap();
     let claimed = claim();
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(matches!(error, FormatError::InUse { .. }), "{error}");
     drop(claimed);
     let make = volume.mkfs(fstype_named("ext4"));
@@ -416,7 +416,7 @@ fn nothing_is_written_to_a_read_only_volume() {
         "{error}"
     );
     loops::set_read_only(&volume.image, true).unwrap();
-    let error = volume.refused(volume.request(fstype_named("ext4")));
+    let error = volume.expect_refusal(volume.request(fstype_named("ext4")));
     assert!(
         matches!(error, FormatError::EmptyAndReadOnly { .. }),
         "{error}"
@@ -471,7 +471,7 @@ fn a_volume_that_is_too_small_is_refused() {
     for fstype in [fstype_named("xfs"), fstype_named("btrfs")] {
         let least = fstype.min_device_bytes() >> 20;
         let volume = Volume::with_size(least - 1);
-        let error = volume.refused(volume.request(fstype));
+        let error = volume.expect_refusal(volume.request(fstype));
         assert!(matches!(error, FormatError::TooSmall { .. }), "{error}");
     }
 }
@@ -483,7 +483,7 @@ fn a_device_of_another_image_is_refused() {
         image: &other.image,
         ..volume.request(fstype_named("ext4"))
     };
-    let error = volume.refused(request);
+    let error = volume.expect_refusal(request);
     assert!(
         matches!(error, FormatError::DeviceMismatch { .. }),
         "{error}"

@@ -121,7 +121,7 @@ fn objects(text: &str) -> Objects {
     objects
 }
 
-fn admitted(pod: &str) -> Admission {
+fn admit_pod(pod: &str) -> Admission {
     let objects = objects(&format!("{OBJECTS}\n---\n{pod}"));
     let policy = DeferPolicy::read(POLICY).expect("a policy");
     let (name, pod) = objects.pods.first_key_value().expect("a pod");
@@ -139,7 +139,7 @@ fn decisions(admission: &Admission) -> Vec<String> {
 }
 
 fn only_decision(pod: &str) -> String {
-    let decisions = decisions(&admitted(pod));
+    let decisions = decisions(&admit_pod(pod));
     assert_eq!(decisions.len(), 1, "{decisions:?}");
     decisions[0].clone()
 }
@@ -165,7 +165,7 @@ const DATA: &str = "persistentVolumeClaim: {claimName: data}";
 
 #[test]
 fn story_1_both_volumes_are_deferred_if_all_is_supported() {
-    let admission = admitted(STORY);
+    let admission = admit_pod(STORY);
     let rule = "deferred: storage class fast-storage with runtime class microvm";
     assert_eq!(
         decisions(&admission),
@@ -181,7 +181,7 @@ fn story_1_both_volumes_are_deferred_if_all_is_supported() {
 fn nothing_else_of_the_pod_changes() {
     let plain = objects(STORY);
     let (_, before) = plain.documents.first_key_value().expect("a pod");
-    let mut after = admitted(STORY).document;
+    let mut after = admit_pod(STORY).document;
     for volume in after["spec"]["volumes"].as_array_mut().expect("volumes") {
         let source = volume["persistentVolumeClaim"].as_object_mut();
         source.expect("a source").remove("deferFSMount");
@@ -195,8 +195,8 @@ fn nothing_else_of_the_pod_changes() {
 
 #[test]
 fn a_second_admission_changes_nothing() {
-    let first = admitted(STORY);
-    let second = admitted(&first.document.to_string());
+    let first = admit_pod(STORY);
+    let second = admit_pod(&first.document.to_string());
     assert_eq!(second.document.to_string(), first.document.to_string());
     let decision = &decisions(&second)[0];
     assert_eq!(decision, "volume one: deferred: set in the pod");
@@ -204,7 +204,7 @@ fn a_second_admission_changes_nothing() {
 
 #[test]
 fn stories_2_and_3_a_rule_that_lacks_a_step_defers_nothing() {
-    let admission = admitted(&STORY.replace("microvm", "lesser"));
+    let admission = admit_pod(&STORY.replace("microvm", "lesser"));
     let reason = "not deferred: the pod needs fsGroup, fsGroupChangePolicy OnRootMismatch, subPath and seLinuxRelabel, \
         which the rule for storage class fast-storage with runtime class lesser doesn't have in postMount";
     assert_eq!(
@@ -359,7 +359,7 @@ fn volumes_of_one_claim_get_the_same_decision() {
 #[test]
 fn a_volume_that_is_deferred_in_the_pod_stays_deferred() {
     let source_yaml = "persistentVolumeClaim: {claimName: slow, deferFSMount: true}";
-    let admission = admitted(&pod(source_yaml, ""));
+    let admission = admit_pod(&pod(source_yaml, ""));
     assert_eq!(
         decisions(&admission),
         ["volume v: deferred: set in the pod"]
@@ -372,7 +372,7 @@ fn a_volume_that_is_deferred_in_the_pod_stays_deferred() {
 #[test]
 fn false_becomes_true_only_before_the_pod_is_started() {
     let source_yaml = "persistentVolumeClaim: {deferFSMount: false, claimName: data}";
-    let admission = admitted(&pod(source_yaml, ""));
+    let admission = admit_pod(&pod(source_yaml, ""));
     let source = &admission.document["spec"]["volumes"][0]["persistentVolumeClaim"];
     assert_eq!(
         source.to_string(),

@@ -276,7 +276,7 @@ impl Fixture {
     }
 
     /// Returns a node with a claim that has a provisioned volume of 1 GiB.
-    fn provisioned() -> Self {
+    fn with_provisioned_volume() -> Self {
         let mut fixture = Self::new(&[&claim_of_size("1Gi")]);
         fixture.create();
         fixture.assert_settled();

@@ -16,7 +16,7 @@ const CLAIM: &str =
 
 const NOW: &str = "2026-01-01T00:00:00Z";
 
-fn loaded(directory: &Path) -> LoadedManifests {
+fn load(directory: &Path) -> LoadedManifests {
     ManifestDirectories::new(&[directory.to_owned()]).read(&[], Instant::now())
 }
 
@@ -200,7 +200,7 @@ fn other_files_and_duplicate_objects_are_skipped() {
     fs::create_dir(dir.path().join("directory.yaml")).unwrap();
     fs::write(dir.path().join("a.json"), POD).unwrap();
     fs::write(dir.path().join("b.yml"), POD).unwrap();
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     let errors: Vec<String> = read.errors.iter().map(ToString::to_string).collect();
     assert_eq!(errors.len(), 2, "{errors:?}");
     assert!(errors[0].contains("directory.yaml: not a regular file"));
@@ -220,7 +220,7 @@ fn applied_with(
     started: &BTreeMap<Name, BTreeSet<String>>,
 ) -> Result<Vec<ApplyOutcome>, String> {
     let mut uid = || Ok("given".to_owned());
-    let loaded = &loaded(directory);
+    let loaded = &load(directory);
     let current = CurrentState { loaded, started };
     let applied = apply(directory, current, text, NOW, &mut uid);
     let applied = applied.map_err(|error| error.to_string())?;
@@ -236,7 +236,7 @@ fn apply_writes_one_file_per_object_and_is_idempotent() {
     assert_eq!(applied(dir.path(), &text), Ok(vec![Unchanged, Unchanged]));
     let changed = CLAIM.replace("spec: {}", "spec: {volumeName: pv}");
     assert_eq!(applied(dir.path(), &changed), Ok(vec![Configured]));
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     assert_eq!(read.objects.pods[&web()].uid, "given");
     let origin = &read.origins[&(Kind::Pod, web())];
     assert_eq!(origin.path, dir.path().join("pod_default_web.yaml"));
@@ -245,7 +245,7 @@ fn apply_writes_one_file_per_object_and_is_idempotent() {
     let error = applied(dir.path(), &format!("{CLAIM}---\n{changed_pod}")).unwrap_err();
     assert!(error.contains("Pod default/web already exists"), "{error}");
     let claim = Name::new("default", "data");
-    let claims = &loaded(dir.path()).objects.claims;
+    let claims = &load(dir.path()).objects.claims;
     let spec = claims[&claim].spec.as_ref().unwrap();
     assert_eq!(spec.volume_name.as_deref(), Some("pv"));
 }
@@ -316,9 +316,9 @@ fn a_deleted_object_is_marked_until_its_file_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     applied(dir.path(), POD).unwrap();
     let now = "2026-01-02T00:00:00Z";
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     delete(&read, Kind::Pod, &web(), now, Some(3)).unwrap();
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     let pod = &read.objects.pods[&web()];
     assert!(pod.is_deleted());
     assert_eq!(pod.grace(), 3);
@@ -331,7 +331,7 @@ fn a_deleted_object_is_marked_until_its_file_is_removed() {
     assert!(error.contains("has changed since"), "{error}");
     fs::write(&file, deleted).unwrap();
     remove(&read, Kind::Pod, &web()).unwrap();
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     assert!(read.objects.pods.is_empty());
     let error = remove(&read, Kind::Pod, &web()).unwrap_err();
     assert_eq!(error.to_string(), "Pod default/web not found");
@@ -343,7 +343,7 @@ fn a_file_that_has_changed_is_not_removed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("pod.yaml");
     fs::write(&file, POD).unwrap();
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     for text in ["", "kind: [", CLAIM] {
         fs::write(&file, text).unwrap();
         let error = remove(&read, Kind::Pod, &web()).unwrap_err().to_string();
@@ -359,7 +359,7 @@ fn a_file_with_several_objects_is_not_changed() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("all.yaml");
     fs::write(&file, format!("{POD}---\n{CLAIM}")).unwrap();
-    let read = loaded(dir.path());
+    let read = load(dir.path());
     let errors = [
         delete(&read, Kind::Pod, &web(), "2026-01-01T00:00:00Z", None),
         remove(&read, Kind::Pod, &web()).map(drop),
@@ -382,7 +382,7 @@ fn manifests_that_others_can_write_are_refused() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     let assert_refused = |path: &Path, reason: &str| {
-        let read = loaded(&directory);
+        let read = load(&directory);
         let [error] = &read.errors[..] else {
             panic!("{:?}", read.errors);
         };
@@ -396,7 +396,7 @@ fn manifests_that_others_can_write_are_refused() {
     std::os::unix::fs::chown(&file, Some(1000), None).unwrap();
     assert_refused(&file, "isn't owned by root");
     std::os::unix::fs::chown(&file, Some(0), Some(1000)).unwrap();
-    assert!(loaded(&directory).is_complete);
+    assert!(load(&directory).is_complete);
     mode(&directory, 0o775);
     assert_refused(&directory, "can be written by others than root");
     mode(&directory, 0o755);
@@ -413,7 +413,7 @@ fn the_error_names_the_objects_that_were_written() {
     // A directory can't be replaced by a file.
     fs::create_dir(dir.path().join("pod_default_web.yaml")).unwrap();
     let text = format!("{CLAIM}---\n{POD}");
-    let (loaded, started) = (&loaded(dir.path()), &BTreeMap::new());
+    let (loaded, started) = (&load(dir.path()), &BTreeMap::new());
     let current = CurrentState { loaded, started };
     let mut uid = || Ok("given".to_owned());
     let error = apply(dir.path(), current, &text, NOW, &mut uid).unwrap_err();

@@ -63,7 +63,7 @@ fn with_mode(mode: &str, pods: &[(&str, bool)]) -> Objects {
     objects(&text)
 }
 
-fn desired(objects: &Objects) -> DesiredState {
+fn desired_state(objects: &Objects) -> DesiredState {
     desired_with(objects, &VolumeHolders::new())
 }
 
@@ -128,7 +128,7 @@ fn unpublish(pod: &str) -> VolumeStep {
 
 #[test]
 fn a_pods_volume_is_the_volume_of_its_claim() {
-    let desired = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
+    let desired = desired_state(&with_mode("ReadWriteOnce", &[("one", true)]));
     let (found, mount) = desired.pod_volumes("one-uid").next().expect("a volume");
     assert_eq!(*found, id());
     assert_eq!(found.to_string(), "kubernetes.io/csi/csi.example^handle-1");
@@ -146,7 +146,7 @@ fn a_pods_volume_is_the_volume_of_its_claim() {
 fn a_missing_object_is_named() {
     let mut objects = with_mode("ReadWriteOnce", &[("one", false)]);
     objects.volumes.clear();
-    let problem = |objects: &Objects| desired(objects).problems["one-uid"]["v"].clone();
+    let problem = |objects: &Objects| desired_state(objects).problems["one-uid"]["v"].clone();
     let claim = Name::new("default", "data");
     let missing = ResolveError::VolumeNotFound {
         claim: claim.clone(),
@@ -158,7 +158,7 @@ fn a_missing_object_is_named() {
         problem(&objects),
         VolumeProblem::Unresolved(ResolveError::ClaimNotFound(claim))
     );
-    assert_eq!(desired(&objects).volumes, BTreeMap::new());
+    assert_eq!(desired_state(&objects).volumes, BTreeMap::new());
 }
 
 /// Mounting follows the same rules as binding.
@@ -167,7 +167,7 @@ fn a_claim_and_its_volume_must_refer_to_each_other() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false);
     let problem = |from: &str, to: &str| {
         assert!(text.contains(from), "{from}");
-        let desired = desired(&objects(&text.replace(from, to)));
+        let desired = desired_state(&objects(&text.replace(from, to)));
         desired.problems["one-uid"]["v"].clone()
     };
     let claim = Name::new("default", "data");
@@ -211,7 +211,7 @@ fn a_claim_and_its_volume_must_refer_to_each_other() {
 #[test]
 fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
     let text = COMMON.replace("MODE", "ReadWriteOnce") + &pod("one", false) + &pod("two", false);
-    let previous = desired(&objects(&text.replace(&pod("two", false), "")));
+    let previous = desired_state(&objects(&text.replace(&pod("two", false), "")));
     let deleted = objects(&text.replace(
         "uid: data-uid, ann",
         "uid: data-uid, deletionTimestamp: '2026-01-01T00:00:00Z', ann",
@@ -226,7 +226,7 @@ fn new_pods_cannot_use_a_claim_that_is_being_deleted() {
     assert_eq!(refused_pods(&no_holders, &previous), ["two-uid"]);
     let holders = VolumeHolders::from([(id(), BTreeSet::from(["two-uid".to_owned()]))]);
     assert_eq!(refused_pods(&holders, &empty), ["one-uid"]);
-    let desired = desired(&deleted);
+    let desired = desired_state(&deleted);
     let message = desired.problems["one-uid"]["v"].to_string();
     assert_eq!(
         message,
@@ -249,7 +249,7 @@ fn storage_is_exclusive_if_one_of_its_volumes_is() {
         [exclusive_pod.replace("two", "a-first"), pod("one", false)],
     ] {
         let objects = objects(&format!("{shared}---{exclusive}{}{}", pods[0], pods[1]));
-        let desired = desired(&objects);
+        let desired = desired_state(&objects);
         assert_eq!(desired.problems.len(), 1, "{:?}", desired.problems);
         let second = objects.pods.values().next_back().unwrap();
         let problem = &desired.problems[&second.uid]["v"];
@@ -280,7 +280,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
         objects(&format!("{first}---{second}{pod}  - {volume}\n"))
     };
     let problem = |objects: &Objects| {
-        let desired = desired(objects);
+        let desired = desired_state(objects);
         let problems = desired.problems.get("one-uid").cloned().unwrap_or_default();
         (problems.get("w").cloned(), desired.volumes.len())
     };
@@ -307,7 +307,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
         pod("one", false),
         inline.replace('w', "pv-1")
     );
-    let problems = desired(&objects(&text)).problems["one-uid"].clone();
+    let problems = desired_state(&objects(&text)).problems["one-uid"].clone();
     assert!(
         matches!(problems["pv-1"], VolumeProblem::DirectoryConflict { .. }),
         "{problems:?}"
@@ -316,7 +316,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
     let exclusive = first.replace("ReadWriteOnce", "ReadWriteOncePod");
     let inline = format!("  volumes:\n  - {}", inline.replace('w', "pv-1"));
     let refused_pod = pod("a-first", false).replace("  volumes:", &inline);
-    let desired = desired(&objects(&format!(
+    let desired = desired_state(&objects(&format!(
         "{exclusive}{refused_pod}{}",
         pod("two", false)
     )));
@@ -327,7 +327,7 @@ fn volumes_with_the_same_directory_or_storage_are_refused() {
 #[test]
 fn a_volume_without_a_handle_is_refused() {
     let text = COMMON.replace("handle-1", "''") + &pod("one", false);
-    let problem = desired(&objects(&text)).problems["one-uid"]["v"].to_string();
+    let problem = desired_state(&objects(&text)).problems["one-uid"]["v"].to_string();
     assert!(
         problem.contains("volumeHandle is empty; hint:"),
         "{problem}"
@@ -340,7 +340,7 @@ fn an_exclusive_volume_stays_with_its_holder() {
     let objects = with_mode("ReadWriteOncePod", &[("one", false), ("two", false)]);
     let refused_pods =
         |desired: &DesiredState| desired.problems.keys().cloned().collect::<Vec<_>>();
-    let first_by_name = desired(&objects);
+    let first_by_name = desired_state(&objects);
     assert_eq!(refused_pods(&first_by_name), ["two-uid"]);
     let problem = first_by_name.problems["two-uid"]["v"].to_string();
     assert_eq!(
@@ -361,13 +361,13 @@ fn an_exclusive_volume_stays_with_its_holder() {
             .ends_with("uid gone-uid")
     );
     let shared = with_mode("ReadWriteOnce", &[("one", false), ("two", false)]);
-    assert_eq!(refused_pods(&desired(&shared)), Vec::<String>::new());
+    assert_eq!(refused_pods(&desired_state(&shared)), Vec::<String>::new());
 }
 
 #[test]
 fn a_volume_is_staged_and_then_published() {
     use Certainty::{Certain, Uncertain};
-    let desired = desired(&with_mode("ReadWriteOnce", &[("one", false)]));
+    let desired = desired_state(&with_mode("ReadWriteOnce", &[("one", false)]));
     let cases = [
         (actual(None, &[]), vec![VolumeStep::Stage]),
         (actual(Some(Uncertain), &[]), vec![VolumeStep::Stage]),
@@ -423,7 +423,7 @@ fn unused_volumes_wait_until_the_desired_state_is_complete() {
 #[test]
 fn unpublishing_comes_before_publishing() {
     use Certainty::Certain;
-    let desired = desired(&with_mode(
+    let desired = desired_state(&with_mode(
         "ReadWriteOnce",
         &[("one", false), ("two", false)],
     ));
@@ -437,14 +437,14 @@ fn unpublishing_comes_before_publishing() {
 #[test]
 fn a_volume_with_the_wrong_mounter_is_unmounted_first() {
     use Certainty::{Certain, Uncertain};
-    let deferred = desired(&with_mode("ReadWriteOnce", &[("one", true)]));
+    let deferred = desired_state(&with_mode("ReadWriteOnce", &[("one", true)]));
     for certainty in [Certain, Uncertain] {
         let current = actual(Some(Certain), &[("one-uid", certainty)]);
         let steps = next_steps(&deferred, &current, true, &[]);
         assert_eq!(steps, [unpublish("one-uid")]);
     }
     // Deferral was switched off since the volume was published.
-    let not_deferred = desired(&with_mode("ReadWriteOnce", &[("one", false)]));
+    let not_deferred = desired_state(&with_mode("ReadWriteOnce", &[("one", false)]));
     for (mounter, is_unpublished) in [(Mounter::Deferred, true), (Mounter::Runtime, false)] {
         let mut current = actual(Some(Certain), &[("one-uid", Certain)]);
         let mounts = &mut current.volumes.get_mut(&id()).unwrap().mounts;

@@ -160,7 +160,7 @@ fn nothing_is_planned_before_all_manifests_were_read() {
         (notice.reason, notice.message.as_str()),
         ("FailedBinding", "/m/a.yaml: no")
     );
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.remove(Kind::PersistentVolumeClaim, "data");
     fixture.is_complete = false;
     assert_eq!(fixture.plan(), Plan::default());

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 
 /// Marks the claim in a manifest as deleted.
-fn deleted(text: &str) -> String {
+fn mark_deleted(text: &str) -> String {
     text.replace(
         "{name: data}",
         "{name: data, deletionTimestamp: '2026-01-01T00:00:00Z'}",
@@ -44,7 +44,7 @@ fn a_deleted_claim_stays_for_its_pods_but_gets_no_volume() {
         "storageClassName: ''",
     ] {
         let text = claim(spec);
-        let mut fixture = Fixture::new(&[&fits, &deleted(&text), &pod("web", DATA)]);
+        let mut fixture = Fixture::new(&[&fits, &mark_deleted(&text), &pod("web", DATA)]);
         fixture.assert_settled();
         assert_eq!(fixture.claim()["status"]["phase"], "Pending", "{spec}");
         fixture.remove(Kind::Pod, "web");
@@ -53,8 +53,8 @@ fn a_deleted_claim_stays_for_its_pods_but_gets_no_volume() {
         assert_eq!(fixture.records, Records::default());
     }
     // A deleted claim keeps its volume while a pod uses it.
-    let mut fixture = Fixture::provisioned();
-    fixture.apply(&[&deleted(&claim_of_size("1Gi")), &pod("web", DATA)]);
+    let mut fixture = Fixture::with_provisioned_volume();
+    fixture.apply(&[&mark_deleted(&claim_of_size("1Gi")), &pod("web", DATA)]);
     fixture.assert_settled();
     assert_eq!(fixture.claim()["status"]["phase"], "Bound");
     fixture.remove(Kind::Pod, "web");
@@ -64,7 +64,7 @@ fn a_deleted_claim_stays_for_its_pods_but_gets_no_volume() {
 /// The record of the deleted claim stays until all manifests can be read.
 #[test]
 fn a_claim_that_is_created_again_after_its_deletion_is_new() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.delete_claim();
     fixture.unreadable_manifest = Some("unread");
     fixture.apply(&[&claim_of_size("1Gi"), &pod("web", DATA)]);
@@ -88,7 +88,7 @@ fn an_unreadable_manifest_stops_deletion_but_not_binding() {
     fixture.create();
     fixture.assert_settled();
     assert_eq!(fixture.claim()["status"]["phase"], "Bound");
-    fixture.apply(&[&deleted(&claim_of_size("1Gi"))]);
+    fixture.apply(&[&mark_deleted(&claim_of_size("1Gi"))]);
     let notice = fixture.only_notice();
     assert_eq!(
         (notice.reason, notice.message.as_str()),
@@ -135,7 +135,7 @@ fn a_released_volume_is_not_bound_again() {
 
 #[test]
 fn a_deleted_volume_is_reclaimed_by_its_policy_after_its_claim() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.delete_volume();
     let notice = fixture.only_notice();
     assert_eq!(notice.reason, "VolumeInUse");
@@ -164,7 +164,7 @@ fn a_deleted_volume_is_reclaimed_by_its_policy_after_its_claim() {
 
 #[test]
 fn a_volume_is_kept_while_its_driver_cannot_delete_it() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.delete_claim();
     fixture
         .drivers
@@ -185,7 +185,7 @@ fn a_volume_is_kept_while_its_directory_is_unreadable() {
     let staged = layout().staged(&id());
     let published = Path::new("/root-dir/pods/u/volumes/kubernetes.io~csi/pvc-uid-1");
     for path in [staged.as_path(), published] {
-        let mut fixture = Fixture::provisioned();
+        let mut fixture = Fixture::with_provisioned_volume();
         fixture.delete_claim();
         fixture.unreadable_directories = vec![path.to_owned()];
         let notice = fixture.only_notice();

@@ -16,7 +16,7 @@ status: {{phase: Released}}
 
 #[test]
 fn a_manifest_changes_the_mutable_fields_of_a_volume() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     let text = edited_volume(
         "persistentVolumeReclaimPolicy: Retain, mountOptions: [ro], accessModes: [ReadWriteOncePod], capacity: {storage: 5Gi}",
     );
@@ -54,7 +54,7 @@ fn a_manifest_changes_the_mutable_fields_of_a_volume() {
 /// Null annotations must not remove the annotation that marks the volume as provisioned.
 #[test]
 fn null_fields_and_the_provisioner_annotation_change_nothing() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     let before = fixture.records.clone();
     let text = edited_volume("persistentVolumeReclaimPolicy: null, mountOptions: null");
     fixture.apply(&[&text.replace("labels: {a: b}", "annotations: null")]);
@@ -69,7 +69,7 @@ fn null_fields_and_the_provisioner_annotation_change_nothing() {
 /// The claim is deleted at the same time as the policy is changed.
 #[test]
 fn a_changed_reclaim_policy_applies_before_a_volume_is_deleted() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.delete_claim();
     assert!(matches!(fixture.only_step(), ClaimStep::Delete(_)));
     fixture.apply(&[&edited_volume("persistentVolumeReclaimPolicy: Retain")]);
@@ -85,7 +85,7 @@ fn a_changed_reclaim_policy_applies_before_a_volume_is_deleted() {
 
 #[test]
 fn immutable_fields_of_a_volume_stay_and_an_event_names_them() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     let text = edited_volume(
         "csi: {driver: csi.example, volumeHandle: another, readOnly: true}, volumeMode: Block, claimRef: {name: other}",
     );

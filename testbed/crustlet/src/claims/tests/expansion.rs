@@ -7,7 +7,7 @@ use super::*;
 
 #[test]
 fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.take_reasons();
     fixture.apply(&[&claim_of_size("2Gi"), &pod("web", DATA)]);
     let call = fixture.controller_expand();
@@ -54,7 +54,7 @@ fn a_volume_is_expanded_by_the_controller_then_on_the_node() {
 
 #[test]
 fn a_half_recorded_expansion_is_repeated() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.apply(&[&claim_of_size("2Gi")]);
     let call = fixture.controller_expand();
     let response = ControllerExpandVolumeResponse {
@@ -72,7 +72,7 @@ fn a_half_recorded_expansion_is_repeated() {
 /// KEP-2857, story 5.
 #[test]
 fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.mount(Mounter::Deferred);
     fixture.apply(&[&claim_of_size("2Gi")]);
     let response = ControllerExpandVolumeResponse {
@@ -101,7 +101,7 @@ fn a_deferred_volume_is_expanded_only_by_a_driver_that_defers() {
 
 #[test]
 fn a_failed_expansion_is_reported_and_can_be_taken_back() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.apply(&[&claim_of_size("2Gi")]);
     let call = fixture.controller_expand();
     fixture.take_reasons();
@@ -133,7 +133,7 @@ fn the_service_with_the_capability_expands_the_volume() {
     let node: &[Rpc] = &[Rpc::ExpandVolume];
     let controller: &[ControllerRpc] = &[ControllerRpc::ExpandVolume];
     let with_larger_claim = |controller: &[ControllerRpc], node: &[Rpc], class: &str| {
-        let mut fixture = Fixture::provisioned();
+        let mut fixture = Fixture::with_provisioned_volume();
         fixture.apply(&[&claim_of_size("2Gi"), class]);
         let capabilities = DriverCapabilities {
             controller: controller.iter().copied().collect(),

@@ -119,7 +119,7 @@ fn an_invalid_response_of_the_driver_is_an_error() {
 
 #[test]
 fn an_unclaimed_volume_is_deleted_once_unused() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.apply(&[&pod("web", DATA)]);
     fixture.mount(Mounter::Deferred);
     fixture.delete_claim();
@@ -150,7 +150,7 @@ fn an_unclaimed_volume_is_deleted_once_unused() {
 /// If the volume were deleted, moving the file or mounting the manifests' directory late would lose data.
 #[test]
 fn a_claim_without_a_manifest_keeps_its_volume() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.remove(Kind::PersistentVolumeClaim, "data");
     let notice = fixture.only_notice();
     assert_eq!(notice.reason, "ManifestMissing");
@@ -169,7 +169,7 @@ fn a_claim_without_a_manifest_keeps_its_volume() {
 /// A new claim must not get the data of an earlier one.
 #[test]
 fn a_claim_named_like_a_deleted_one_gets_another_volume() {
-    let mut fixture = Fixture::provisioned();
+    let mut fixture = Fixture::with_provisioned_volume();
     fixture.mount(Mounter::Driver);
     fixture.delete_claim();
     fixture.assert_settled();

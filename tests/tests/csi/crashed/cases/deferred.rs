@@ -10,12 +10,12 @@ use runcrust_tests::node::utf8;
 
 use super::{call, ext4, stage};
 use crate::crashed::{CrashCase, VolumeUnderTest, kill_at_each_step};
-use crate::deferring;
+use crate::deferred_publish_request;
 use crate::scene::Scene;
 
 fn stage_and_defer(scene: &Scene, volume: &CsiVolume, target: &PathBuf) {
     stage(scene, volume, target);
-    scene.call_ok(deferring(volume, target));
+    scene.call_ok(deferred_publish_request(volume, target));
 }
 
 /// Asserts that a volume is staged for the runtime and not mounted on the host.
@@ -65,7 +65,7 @@ fn a_killed_deferred_publish_can_be_repeated() {
         call: |client, volume_under_test| {
             call(
                 client,
-                deferring(&volume_under_test.volume, &volume_under_test.target),
+                deferred_publish_request(&volume_under_test.volume, &volume_under_test.target),
             )
         },
         has_data: true,

@@ -57,48 +57,51 @@ fn check(pod: &Value, ready: &str, status: &str) {
     );
 }
 
-fn waiting(reason: &str) -> Value {
+fn waiting_state(reason: &str) -> Value {
     json!({"waiting": {"reason": reason}})
 }
 
-fn terminated(code: i32, reason: &str) -> Value {
+fn terminated_state(code: i32, reason: &str) -> Value {
     json!({"terminated": {"exitCode": code, "reason": reason}})
 }
 
 #[test]
 fn the_status_is_the_reason_of_a_container() {
     let running = json!({"running": {}});
-    let creating = waiting("ContainerCreating");
+    let creating = waiting_state("ContainerCreating");
     for (containers, phase, ready, status) in [
         (&[][..], "Pending", "0/0", "Pending"),
         (&[&creating], "Pending", "0/1", "ContainerCreating"),
         (&[&running], "Running", "1/1", "Running"),
         (
-            &[&running, &waiting("CrashLoopBackOff")],
+            &[&running, &waiting_state("CrashLoopBackOff")],
             "Running",
             "1/2",
             "CrashLoopBackOff",
         ),
         (
-            &[&waiting("ImagePullBackOff")],
+            &[&waiting_state("ImagePullBackOff")],
             "Pending",
             "0/1",
             "ImagePullBackOff",
         ),
         (
-            &[&terminated(0, "Completed")],
+            &[&terminated_state(0, "Completed")],
             "Succeeded",
             "0/1",
             "Completed",
         ),
-        (&[&terminated(1, "Error")], "Failed", "0/1", "Error"),
+        (&[&terminated_state(1, "Error")], "Failed", "0/1", "Error"),
         (
-            &[&terminated(137, "OOMKilled"), &terminated(0, "Completed")],
+            &[
+                &terminated_state(137, "OOMKilled"),
+                &terminated_state(0, "Completed"),
+            ],
             "Failed",
             "0/2",
             "OOMKilled",
         ),
-        (&[&terminated(3, "")], "Failed", "0/1", "ExitCode:3"),
+        (&[&terminated_state(3, "")], "Failed", "0/1", "ExitCode:3"),
         (
             &[&json!({"terminated": {"exitCode": 137, "signal": 9}})],
             "Failed",
@@ -114,7 +117,11 @@ fn the_status_is_the_reason_of_a_container() {
 #[test]
 fn completed_is_not_the_status_while_a_container_is_running() {
     let running = json!({"running": {}});
-    let mut one_runs = pod(&[], &[&terminated(0, "Completed"), &running], "Running");
+    let mut one_runs = pod(
+        &[],
+        &[&terminated_state(0, "Completed"), &running],
+        "Running",
+    );
     check(&one_runs, "1/2", "NotReady");
     one_runs["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
     check(&one_runs, "1/2", "Running");
@@ -122,16 +129,22 @@ fn completed_is_not_the_status_while_a_container_is_running() {
 
 #[test]
 fn the_status_is_that_of_the_first_unfinished_init_container() {
-    let done = terminated(0, "Completed");
-    let initializing = waiting("PodInitializing");
+    let done = terminated_state(0, "Completed");
+    let initializing = waiting_state("PodInitializing");
     for (init, status) in [
         (&[&json!({"running": {}}), &initializing][..], "Init:0/2"),
         (&[&done, &initializing], "Init:1/2"),
         (&[&initializing, &initializing], "Init:0/2"),
-        (&[&terminated(1, "Error"), &initializing], "Init:Error"),
-        (&[&terminated(1, ""), &initializing], "Init:ExitCode:1"),
         (
-            &[&waiting("CrashLoopBackOff"), &initializing],
+            &[&terminated_state(1, "Error"), &initializing],
+            "Init:Error",
+        ),
+        (
+            &[&terminated_state(1, ""), &initializing],
+            "Init:ExitCode:1",
+        ),
+        (
+            &[&waiting_state("CrashLoopBackOff"), &initializing],
             "Init:CrashLoopBackOff",
         ),
         (&[&done, &done], "PodInitializing"),
@@ -143,7 +156,7 @@ fn the_status_is_that_of_the_first_unfinished_init_container() {
 #[test]
 fn a_started_sidecar_counts_as_ready() {
     let running = json!({"running": {}});
-    let mut pod = pod(&[&running], &[&waiting("PodInitializing")], "Pending");
+    let mut pod = pod(&[&running], &[&waiting_state("PodInitializing")], "Pending");
     pod["spec"]["initContainers"][0]["restartPolicy"] = json!("Always");
     check(&pod, "1/2", "PodInitializing");
     pod["status"]["initContainerStatuses"][0]["started"] = json!(false);
@@ -153,7 +166,7 @@ fn a_started_sidecar_counts_as_ready() {
 #[test]
 fn a_failed_sidecar_does_not_change_the_ready_count() {
     let mut pod = pod(
-        &[&waiting("CrashLoopBackOff")],
+        &[&waiting_state("CrashLoopBackOff")],
         &[&json!({"running": {}})],
         "Running",
     );
@@ -168,7 +181,7 @@ fn a_deleted_pod_is_terminating_until_it_has_ended() {
     let mut deleted = pod(&[], &[&running], "Running");
     deleted["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
     check(&deleted, "1/1", "Terminating");
-    let mut ended = pod(&[], &[&terminated(0, "Completed")], "Succeeded");
+    let mut ended = pod(&[], &[&terminated_state(0, "Completed")], "Succeeded");
     ended["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
     check(&ended, "0/1", "Completed");
 }
@@ -184,7 +197,7 @@ fn the_reason_of_the_pod_takes_precedence_over_its_phase() {
 fn restarts_have_the_age_of_the_last_one() {
     let running = json!({"running": {}});
     let mut restarted = pod(
-        &[&terminated(0, "Completed")],
+        &[&terminated_state(0, "Completed")],
         &[&running, &running],
         "Running",
     );
@@ -200,6 +213,6 @@ fn restarts_have_the_age_of_the_last_one() {
     // The restarts of init containers don't count once they have finished.
     restarted["status"]["initContainerStatuses"][0]["restartCount"] = json!(7);
     assert_eq!(summary(&restarted).restarts, "3 (5m ago)");
-    restarted["status"]["initContainerStatuses"][0]["state"] = waiting("CrashLoopBackOff");
+    restarted["status"]["initContainerStatuses"][0]["state"] = waiting_state("CrashLoopBackOff");
     assert_eq!(summary(&restarted).restarts, "7");
 }
