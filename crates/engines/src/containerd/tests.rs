@@ -98,7 +98,7 @@ fn main_file(text: &str) -> EngineConfigFile {
 }
 
 /// Returns the file that `install` changes, its new text, and the notes.
-fn installed(files: Vec<EngineConfigFile>) -> (String, String, Vec<String>) {
+fn install_into(files: Vec<EngineConfigFile>) -> (String, String, Vec<String>) {
     let mut plan = plan_install(&Containerd, files, &TEST_HANDLER).unwrap();
     let notes = std::mem::take(&mut plan.notes);
     let (path, text) = edits(plan).remove(0);
@@ -149,10 +149,10 @@ fn a_new_file_has_version_2_and_containerds_default_runtime() {
 fn the_handler_is_added_at_the_end() {
     // The other tables have no headers to which a key could be added.
     for text in &SAMPLES.kept[..8] {
-        let (_, once, _) = installed(vec![main_file(text)]);
+        let (_, once, _) = install_into(vec![main_file(text)]);
         assert!(once.starts_with(text), "{once}");
     }
-    let (_, once, _) = installed(vec![main_file(SAMPLES.kept[0])]);
+    let (_, once, _) = install_into(vec![main_file(SAMPLES.kept[0])]);
     let added = once.strip_prefix(SAMPLES.kept[0]).unwrap();
     let expected = format!(
         "\n[{SECTION}.runtimes.crust]\nruntime_type = \"io.containerd.runc.v2\"\n\n\
@@ -197,7 +197,7 @@ fn the_cgroup_driver_is_that_of_the_nodes_other_runtimes() {
             yes,
         ),
     ] {
-        let (_, after, notes) = installed(vec![main_file(&format!("version = 2\n{text}"))]);
+        let (_, after, notes) = install_into(vec![main_file(&format!("version = 2\n{text}"))]);
         let entry = after.split("runtimes.crust.options]").nth(1).unwrap();
         let value = entry
             .split_once("SystemdCgroup = ")
@@ -208,7 +208,7 @@ fn the_cgroup_driver_is_that_of_the_nodes_other_runtimes() {
     // Another file may set `SystemdCgroup`.
     let main = format!("{MAIN}{}", runtime("runc", Some(true)));
     let image = format!("version = 2\n[{SECTION}]\nsnapshotter = \"x\"\n");
-    let (_, text, _) = installed(vec![main_file(&main), import("1.toml", &image)]);
+    let (_, text, _) = install_into(vec![main_file(&main), import("1.toml", &image)]);
     assert!(text.contains("SystemdCgroup = true"), "{text}");
 }
 
@@ -237,7 +237,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
             files.extend(imports());
             files
         };
-        let (path, text, _) = installed(files());
+        let (path, text, _) = install_into(files());
         assert_eq!(path, expected);
         if path == DROP_IN {
             let mut files = files();
@@ -253,7 +253,7 @@ fn the_last_file_that_has_the_section_gets_the_handler() {
     }
     // The other settings of an existing drop-in with that name are kept.
     let other = "version = 2\noom_score = 1\n";
-    let (path, text, _) = installed(vec![main_file(MAIN), import("runcrust.toml", other)]);
+    let (path, text, _) = install_into(vec![main_file(MAIN), import("runcrust.toml", other)]);
     assert!(path == DROP_IN && text.starts_with(other), "{path}: {text}");
 }
 
@@ -278,7 +278,7 @@ fn notes_warn_about_configurations_that_do_not_work() {
             "make the pattern abs",
         ),
     ] {
-        let (path, _, notes) = installed(files);
+        let (path, _, notes) = install_into(files);
         assert_eq!(path, Containerd.info().file);
         assert!(notes[0].contains(words), "{notes:?}");
     }
