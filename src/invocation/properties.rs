@@ -82,7 +82,11 @@ fn check_canonical_form(kind: DelegateKind, globals: &GlobalFlags, create: Creat
     let mut canonical: Vec<OsString> = vec!["runcrust".into()];
     let log = globals.log.as_ref().map(|log| log.as_os_str());
     for (name, value) in [("--root", globals.root.as_deref()), ("--log", log)] {
-        canonical.extend(value.into_iter().flat_map(|value| option(name, value)));
+        canonical.extend(
+            value
+                .into_iter()
+                .flat_map(|value| option(kind, name, value)),
+        );
     }
     if globals.log_format == LogFormat::Json {
         canonical.push("--log-format=json".into());
@@ -93,7 +97,11 @@ fn check_canonical_form(kind: DelegateKind, globals: &GlobalFlags, create: Creat
         ("--bundle", Some(create.bundle.as_os_str())),
         ("--config", config),
     ] {
-        canonical.extend(value.into_iter().flat_map(|value| option(name, value)));
+        canonical.extend(
+            value
+                .into_iter()
+                .flat_map(|value| option(kind, name, value)),
+        );
     }
     canonical.extend(["--".into(), create.id.clone()]);
     let reparsed = parse(kind, &canonical);
@@ -103,9 +111,12 @@ fn check_canonical_form(kind: DelegateKind, globals: &GlobalFlags, create: Creat
     );
 }
 
-/// Returns the arguments for an option with a value: one argument if the value could be taken for an option.
-fn option(name: &str, value: &OsStr) -> Vec<OsString> {
-    if value.as_bytes().starts_with(b"-") {
+/// Returns the arguments for an option with a value: one argument if the value could be taken for an option. runc gets
+/// a value that ends with white space as a separate argument, because runcrust refuses `--root=- ` for it.
+fn option(kind: DelegateKind, name: &str, value: &OsStr) -> Vec<OsString> {
+    let text = value.to_string_lossy();
+    let is_separate = kind == DelegateKind::Runc && text.trim_end() != text;
+    if text.starts_with('-') && !is_separate {
         let one = [name.as_bytes(), b"=", value.as_bytes()].concat();
         vec![OsString::from_vec(one)]
     } else {
