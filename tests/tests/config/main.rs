@@ -66,7 +66,7 @@ impl Scene {
     }
 }
 
-/// MountLists of mounts, as JSON.
+/// Lists of mounts, as JSON.
 struct MountLists {
     basic: Vec<Value>,
     target: PathBuf,

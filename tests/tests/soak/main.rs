@@ -38,7 +38,7 @@ fn pods_live_and_are_killed_and_nothing_is_left() {
         .map(|index| PodSequence::new(&soak_nodes[index % 2], Random::new(seed + index as u64)))
         .collect();
     let (all, mut finished) = (pod_count(), 0);
-    // DaemonResources and descriptors after the first batch are compared with those after the others.
+    // Memory and descriptors after the first batch are compared with those after the others.
     let batch = (all / 20).max(2 * SEQUENCES);
     while finished < all {
         let now = batch.min(all - finished);
