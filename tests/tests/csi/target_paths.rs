@@ -120,7 +120,7 @@ fn files_of_the_host_at_a_target_stay() {
         expect_error(csi.call(raw.publish(&file)), Code::FailedPrecondition),
         expect_error(csi.call(raw.publish(&directory)), Code::FailedPrecondition),
     ] {
-        assert!(error.contains("something is there"), "{error}");
+        assert!(error.contains("the path exists"), "{error}");
     }
     csi.call(volume.unpublish(&directory)).unwrap();
     csi.call(raw.unpublish(&file)).unwrap();
