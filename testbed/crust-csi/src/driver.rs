@@ -2,10 +2,12 @@
 
 mod publications;
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::path::PathBuf;
 use std::sync::Mutex;
+use std::time::Duration;
 
+use crust_blockfs::Deadline;
 use crust_blockfs::device::Device;
 use crust_blockfs::loops::{self, LoopDevice};
 use crust_serve::{KeyedLockGuard, KeyedLocks};
@@ -24,6 +26,9 @@ use crate::target_cleanup::remove_target;
 
 /// The lock file in the data directory. The driver holds the lock as long as it runs.
 const LOCK_FILE: &str = "lock";
+
+/// The timeout for the lock. A program that a killed driver was starting holds the driver's lock until its exec.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The reason why the driver can't start.
 #[derive(Debug, thiserror::Error)]
@@ -69,8 +74,7 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Opens the data directory, and cleans up after an earlier driver. Fails if another driver uses the directory,
-    /// because
+    /// Opens the data directory, and cleans up after an earlier driver. Fails if another driver uses the directory.
     pub(crate) fn new(settings: Settings, ops: Ops) -> Result<Self, StartError> {
         let node_id = settings.node_id();
         if node_id.is_empty() || node_id.len() > MAX_LABEL_BYTES {
@@ -84,12 +88,13 @@ impl Driver {
         };
         let lock = File::options().create(true).append(true).open(&path);
         let lock = lock.map_err(failed("open"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(StartError::Taken(settings.data_dir));
-            }
-            Err(std::fs::TryLockError::Error(error)) => return Err(failed("flock")(error)),
+        let locked = Deadline::after(LOCK_TIMEOUT).poll(|| match lock.try_lock() {
+            Ok(()) => Ok(Some(())),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) => Err(failed("flock")(error)),
+        })?;
+        if locked.is_none() {
+            return Err(StartError::Taken(settings.data_dir));
         }
         let config = Config {
             crust_root: settings.crust_root.clone(),

@@ -1,6 +1,6 @@
 //! The driver's process: its start and end, and the state that it finds.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,9 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use runcrust_tests::csi::{DRIVER, filesystem};
-use runcrust_tests::process::descriptors;
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::process::{descriptors, is_alive};
+use runcrust_tests::wait_until;
 
 use crate::scene::{Scene, read, write};
 
@@ -23,6 +25,27 @@ fn a_second_driver_with_the_same_data_does_not_start() {
     assert!(!run.status.success(), "{run}");
     assert!(run.stderr.contains("--data-dir"), "a hint: {run}");
     scene.remove_volume(&volume, &[]);
+}
+
+/// If a driver is killed between the clone and the exec of a program that it starts, that process holds the lock.
+#[test]
+fn a_start_waits_for_the_lock_of_a_killed_driver() {
+    let scene = Scene::new();
+    scene.kill();
+    let path = scene.data().join("lock");
+    let lock = File::open(&path).expect("the lock file");
+    lock.lock().expect("flock");
+    let mut driver = scene.spawn_unmanaged(scene.command(&[]));
+    let pid = driver.id().cast_signed();
+    let open_files = format!("/proc/{pid}/fd");
+    wait_until("the driver to open the lock file", WAIT_TIMEOUT, || {
+        let mut files = fs::read_dir(&open_files).into_iter().flatten().flatten();
+        files.any(|file| fs::read_link(file.path()).is_ok_and(|link| link == path))
+    });
+    drop(lock);
+    scene.wait_until_listening(|| is_alive(pid));
+    driver.kill().expect("kill");
+    driver.wait().expect("wait");
 }
 
 #[test]
