@@ -6,8 +6,7 @@ use std::path::Path;
 
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
-    Bundle, Container, Delegate, LoopDevice, Node, POD, Runtime, TestDir, cgroup, process,
-    wait_until,
+    Bundle, Container, Delegate, LoopDevice, Node, POD, Runtime, TestDir, cgroup, wait_until,
 };
 
 use crate::compared_container::{Answer, Call, ComparedContainer};
@@ -142,14 +141,16 @@ impl ContainerPair {
         }
     }
 
-    /// Waits until both containers have no processes. The first process of a pid namespace may have left its cgroup
-    /// while it waits for the other processes of the namespace.
+    /// Waits until both containers have no processes, and the first one is reaped: crun reports a zombie and a missing
+    /// process differently. The first process of a pid namespace may have left its cgroup while it waits for the other
+    /// processes of the namespace.
     #[track_caller]
     pub(crate) fn wait_until_ended(&self) {
         for member in self.members() {
             let (group, pid) = (member.container.cgroup(), member.pid());
             wait_until("the container's end", WAIT_TIMEOUT, || {
-                cgroup::processes(group).is_empty() && !pid.is_some_and(process::is_alive)
+                let is_reaped = pid.is_none_or(|pid| !Path::new(&format!("/proc/{pid}")).exists());
+                is_reaped && cgroup::processes(group).is_empty()
             });
         }
     }
