@@ -103,9 +103,29 @@ RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
 # Runs a command in a mount namespace of its own, with mounts like those of a host with systemd.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 
+##@ First steps
+
 .PHONY: help
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@awk -F ':.*## ' ' \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { \
+			line = sprintf("  %-14s", $$1); \
+			count = split($$2, words, " "); \
+			for (i = 1; i <= count; i++) { \
+				if (length(line " " words[i]) > 100) { print line; line = sprintf("  %-14s", "") } \
+				line = line " " words[i] \
+			} \
+			print line \
+		}' $(MAKEFILE_LIST)
+
+# Unoptimised programs, because an optimised build takes minutes. `make test` builds the same ones.
+.PHONY: demo
+demo: ## Show one volume in two containers, end to end
+	@echo 'Building runcrust, its hook and the demo; the first time this takes about two minutes.'
+	$(call debian,$(RUN_PACKAGES))
+	cargo build --locked --package runcrust --package crust-mount-hook --package runcrust-demo
+	@RUNCRUST_BIN_DIR='$(CURDIR)/target/debug' $(HOST) target/debug/demo
 
 .PHONY: build
 build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet into target/, as static programs
@@ -115,6 +135,24 @@ build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet in
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --profile lean \
 		--target $(TARGET) --package runcrust --package crust-mount-hook
 	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
+
+# Each program is replaced by a rename, because running pods may call it at any time.
+.PHONY: install
+install: build manuals install-units ## Install the programs, manual pages and systemd units below PREFIX (/usr/local)
+	@for program in crust-mount-hook runcrust crust_ops crust-csi crustlet; do \
+		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
+		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
+	done
+	@mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share
+
+.PHONY: install-units
+install-units:
+	@for unit in crust_ops.service crust_ops.socket crust.socket; do \
+		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit \
+			| install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
+	done
+
+##@ Change something
 
 .PHONY: check
 check: ## Check formatting, lints, licences, documentation, and the dependencies of runcrust and its hook
@@ -140,6 +178,42 @@ test: build ## Run the tests as root, with this machine's engines; SUITE=<suite>
 	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
 		$(if $(SUITE)$(TEST)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
 
+# docs/conformance.md. Without RUNTIME, the runcrust that is built here is tested.
+.PHONY: conformance
+conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
+	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
+	cargo build --quiet --locked --package conformance
+	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
+
+.PHONY: fuzz
+fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> for one
+	$(call debian,$(FUZZ_PACKAGES))
+	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
+	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
+
+.PHONY: grammar
+grammar: build ## Record how the installed runc and crun parse command lines, into src/invocation/observed/
+	$(call debian,$(RUN_PACKAGES))
+	cargo build --quiet --locked --package runcrust-tests --bin grammar
+	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
+
+# Figures can only be compared if they are from the same run on the same machine.
+.PHONY: bench
+bench: build ## Measure the cost of runcrust (docs/performance.md); ROWS=, ROUNDS=, CALLS=, PODS=
+	$(call debian,$(BENCH_PACKAGES))
+	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --quiet --locked --release --target $(TARGET) \
+		--package runcrust-noop-server --package runcrust-fsgroup-walk
+	cargo build --quiet --locked --profile measuring --package runcrust-benches
+	@RUNCRUST_BIN_DIR='$(BIN)' ROWS='$(ROWS)' ROUNDS='$(ROUNDS)' CALLS='$(CALLS)' PODS='$(PODS)' $(HOST) \
+		target/measuring/runcrust-benches
+
+.PHONY: pictures
+pictures: ## Draw docs/pictures/*.svg from the sources beside them
+	$(call debian,graphviz)
+	dot -Tsvg docs/pictures/overview.dot -o docs/pictures/overview.svg
+
+##@ Test on other engines, and in a virtual machine
+
 ifeq ($(DELEGATE),youki)
 # The suites of nextest's profile `youki`, with this machine's engines. In the names of tests youki is `runc`. This is
 # only run by hand, because a build of youki takes minutes.
@@ -159,6 +233,34 @@ engines: build ## Run the engine suites with the engines of Debian RELEASE=trixi
 		-E '$(call filterset,$(SUITE),$(DELEGATE))$(if $(SHORT), & ($(file <tests/engines/short.filter)))'
 endif
 
+.PHONY: vm-test
+vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; VM_FILTER=<filterset>, RELEASE=trixie|bookworm
+	$(call debian,$(VM_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	sh vm-image/run.sh test $(VM) '$(RELEASE)'
+
+# All tests, except for those that are only run by hand, and those that need engines which the node does not have:
+# docker, buildah, and with Debian 12 podman 5.
+.PHONY: vm-test-all
+vm-test-all: override export VM_FILTER = all() - test(mounting_after_pivot_root) - binary(buildah) - binary(docker) \
+	$(if $(filter bookworm,$(RELEASE)),- test(/^(a_subpath_of_a_named_volume|play_kube_mounts_a_subpath)/))
+vm-test-all: export VM_TIMEOUT ?= 28800
+vm-test-all: vm-test ## Run all tests in QEMU, except for docker, buildah and those only run by hand; takes hours
+
+# The node has the programs from their packages. The tests are those that `make test` builds.
+.PHONY: vm-image
+vm-image: ## Build the node for `make vm-test`, a Debian image for QEMU, into target/vm/
+	$(call debian,$(VM_PACKAGES))
+	sh vm-image/run.sh image $(VM) '$(RELEASE)'
+
+.PHONY: vm-shell
+vm-shell: ## Open a root shell on the node in QEMU, with the tests
+	$(call debian,$(VM_PACKAGES))
+	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	sh vm-image/run.sh shell $(VM) '$(RELEASE)'
+
+##@ Test for a long time
+
 # `make test` runs a part of these tests. TEST and STEP must not contain a `'`, because they are quoted with it.
 .PHONY: torture
 torture: build ## Kill programs after each step of a volume operation, crustlet at each call, and crust_ops at TORTURE (500) random moments; TEST=, STEP=
@@ -175,22 +277,6 @@ soak: build ## Run and kill N (2000) pods, 8 at a time, and PODS (100) pods of c
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(HOST) \
 		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
 
-# Figures can only be compared if they are from the same run on the same machine.
-.PHONY: bench
-bench: build ## Measure the cost of runcrust (docs/performance.md); ROWS=, ROUNDS=, CALLS=, PODS=
-	$(call debian,$(BENCH_PACKAGES))
-	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --quiet --locked --release --target $(TARGET) \
-		--package runcrust-noop-server --package runcrust-fsgroup-walk
-	cargo build --quiet --locked --profile measuring --package runcrust-benches
-	@RUNCRUST_BIN_DIR='$(BIN)' ROWS='$(ROWS)' ROUNDS='$(ROUNDS)' CALLS='$(CALLS)' PODS='$(PODS)' $(HOST) \
-		target/measuring/runcrust-benches
-
-.PHONY: fuzz
-fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> for one
-	$(call debian,$(FUZZ_PACKAGES))
-	$(call tool,cargo-fuzz,$(CARGO_FUZZ_VERSION))
-	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
-
 # Early revisions have no crust_ops, so its test is left out for them.
 .PHONY: upgrade-test
 upgrade-test: build ## Upgrade from FROM=<revision> and downgrade again, while pods run
@@ -201,55 +287,12 @@ upgrade-test: build ## Upgrade from FROM=<revision> and downgrade again, while p
 		cargo nextest run --locked --package runcrust-tests --test upgrade \
 		$$(test -e '$(OLD)/bin/crust_ops' || echo '-E not(test(crust_ops))')
 
-.PHONY: grammar
-grammar: build ## Record how the installed runc and crun parse command lines, into src/invocation/observed/
-	$(call debian,$(RUN_PACKAGES))
-	cargo build --quiet --locked --package runcrust-tests --bin grammar
-	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
-
-# The node has the programs from their packages. The tests are those that `make test` builds.
-.PHONY: vm-image
-vm-image: ## Build the node for `make vm-test`, a Debian image for QEMU, into target/vm/
-	$(call debian,$(VM_PACKAGES))
-	sh vm-image/run.sh image $(VM) '$(RELEASE)'
-
-.PHONY: vm-test
-vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; VM_FILTER=<filterset>, RELEASE=trixie|bookworm
-	$(call debian,$(VM_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh test $(VM) '$(RELEASE)'
-
-# All tests, except for those that are only run by hand, and those that need engines which the node does not have:
-# docker, buildah, and with Debian 12 podman 5.
-.PHONY: vm-test-all
-vm-test-all: override export VM_FILTER = all() - test(mounting_after_pivot_root) - binary(buildah) - binary(docker) \
-	$(if $(filter bookworm,$(RELEASE)),- test(/^(a_subpath_of_a_named_volume|play_kube_mounts_a_subpath)/))
-vm-test-all: export VM_TIMEOUT ?= 28800
-vm-test-all: vm-test ## Run all tests in QEMU, except for docker, buildah and those only run by hand; takes hours
-
-.PHONY: vm-shell
-vm-shell: ## Open a root shell on the node in QEMU, with the tests
-	$(call debian,$(VM_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh vm-image/run.sh shell $(VM) '$(RELEASE)'
-
-# docs/conformance.md. Without RUNTIME, the runcrust that is built here is tested.
-.PHONY: conformance
-conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
-	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
-	cargo build --quiet --locked --package conformance
-	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
-
 .PHONY: bare
 bare: ## Run `make demo test` on the last commit in a minimal Debian; BARE=<targets> for other targets
 	$(call debian,mmdebstrap git)
 	sh tests/bare.sh $(CURDIR)/target/bare $(BARE)
 
-.PHONY: demo
-demo: build ## Demonstrate a deferred volume end to end
-	$(call debian,$(RUN_PACKAGES))
-	cargo build --quiet --locked --package runcrust-tests --bin demo
-	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/demo
+##@ Release
 
 # The directories are those below PREFIX/share: man/man8/…, bash-completion/completions/….
 .PHONY: manuals
@@ -257,22 +300,6 @@ manuals: ## Write the manual pages and shell completions into target/manuals/
 	$(call debian,$(BUILD_PACKAGES))
 	@rm -rf --one-file-system $(MANUALS)
 	cargo run --quiet --locked --package crust-manuals -- $(MANUALS)
-
-# Each program is replaced by a rename, because running pods may call it at any time.
-.PHONY: install
-install: build manuals install-units ## Install the programs, manual pages and systemd units below PREFIX (/usr/local)
-	@for program in crust-mount-hook runcrust crust_ops crust-csi crustlet; do \
-		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
-		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
-	done
-	@mkdir -p $(DESTDIR)$(PREFIX)/share && cp -R $(MANUALS)/. $(DESTDIR)$(PREFIX)/share
-
-.PHONY: install-units
-install-units:
-	@for unit in crust_ops.service crust_ops.socket crust.socket; do \
-		sed 's,/usr/local/bin/,$(PREFIX)/bin/,' deploy/systemd/$$unit \
-			| install -D -m 0644 /dev/stdin $(DESTDIR)$(PREFIX)/lib/systemd/system/$$unit || exit 1; \
-	done
 
 .PHONY: licenses
 licenses:

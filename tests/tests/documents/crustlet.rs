@@ -13,11 +13,12 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use runcrust_tests::csi::DRIVER;
 use runcrust_tests::kubernetes::{parse_strictly, yaml};
+use runcrust_tests::transcript::{matches_shortened, normalize};
 use runcrust_tests::{
     APP_IMAGE, Run, TestDir, Testbed, binary, flags, holds_within, on_each_delegate,
 };
 
-use crate::{document, matches_shortened, normalized, quoted, table};
+use crate::{document, quoted, table};
 
 const DOCUMENT: &str = "docs/crustlet.md";
 
@@ -244,7 +245,7 @@ fn lines_of(testbed: &Testbed, command: &str) -> Vec<String> {
     let text = text
         .replace(DRIVER, "csi.crust.dev")
         .replace(APP_IMAGE, "busybox:1.36");
-    text.lines().map(normalized).collect()
+    text.lines().map(normalize).collect()
 }
 
 on_each_delegate! {
@@ -261,7 +262,7 @@ on_each_delegate! {
             let mut is_shown = || {
                 printed = lines_of(&testbed, command);
                 let is_there = |line: &&&str| {
-                    let line = normalized(line);
+                    let line = normalize(line);
                     printed.iter().any(|printed| matches_shortened(&line, printed))
                 };
                 missing = yaml_blocks.iter().filter(|line| !is_there(line)).copied().collect();

@@ -7,76 +7,14 @@ mod test_names;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use prost_reflect::DescriptorPool;
-use runcrust_tests::{Run, flags};
+use runcrust_tests::flags;
 
 fn document(name: &str) -> String {
     // The runner's variable, because in the guest the tests are not where they were built.
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap();
     fs::read_to_string(Path::new(&package).join("..").join(name)).unwrap()
-}
-
-/// Returns a line without everything that differs between runs: numbers, months and days, and the width of columns.
-fn normalized(line: &str) -> String {
-    const MONTHS: &str = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec";
-    const DAYS: &str = "Mon Tue Wed Thu Fri Sat Sun";
-    let words = line.split_whitespace().map(|word| {
-        let mut normalized = String::new();
-        for character in word.chars() {
-            match character {
-                '0'..='9' if normalized.ends_with('0') => {}
-                '0'..='9' => normalized.push('0'),
-                other => normalized.push(other),
-            }
-        }
-        for (names, name) in [(MONTHS, "month"), (DAYS, "day")] {
-            if names.split(' ').any(|it| it == word) {
-                return name.to_owned();
-            }
-        }
-        normalized
-    });
-    words.collect::<Vec<_>>().join(" ")
-}
-
-/// Reports whether `shortened` is `line` with some parts replaced by `…`.
-fn matches_shortened(shortened: &str, line: &str) -> bool {
-    let mut rest = line;
-    shortened.split('…').all(|part| {
-        let found = rest.find(part);
-        rest = &rest[found.map_or(rest.len(), |at| at + part.len())..];
-        found.is_some()
-    })
-}
-
-#[test]
-fn a_shortened_line_matches_only_its_whole_line() {
-    assert!(matches_shortened("pod a…has it", "pod a-b has it"));
-    assert!(!matches_shortened("has it…pod a", "pod a-b has it"));
-    assert!(!matches_shortened("pod c", "pod a-b has it"));
-    assert_eq!(normalized("x  12 Nov 22 00:28"), "x 0 month 0 0:0");
-}
-
-#[test]
-fn the_transcript_in_the_readme_is_that_of_the_demo() {
-    let readme = document("README.md");
-    let (_, shown) = readme.split_once("long paths shortened:\n\n").unwrap();
-    let shown: Vec<String> = shown
-        .lines()
-        .take_while(|line| line.starts_with("    "))
-        .map(normalized)
-        .collect();
-    assert!(shown.len() > 10, "{shown:?}");
-    let demo = Run::capture(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
-    let mut printed = demo.stdout.lines().map(normalized);
-    for line in shown {
-        assert!(
-            printed.any(|printed| matches_shortened(&line, &printed)),
-            "the demo does not print this line, or not in this place: {line}\n{demo}"
-        );
-    }
 }
 
 /// Returns a field's name in Go: `VolumeTargetPath` for `volume_target_path`.
@@ -206,4 +144,31 @@ fn field_numbers_in_the_csi_documents_match_the_proto_file() {
         }
     }
     assert_eq!(checked, 12);
+}
+
+/// Only `make pictures` has the program that draws, so somebody could change the source and not the picture.
+#[test]
+fn the_picture_shows_every_label_of_its_source() {
+    let source = document("docs/pictures/overview.dot");
+    let picture = document("docs/pictures/overview.svg");
+    let picture = picture.replace("&quot;", "\"").replace("&#39;", "'");
+    let texts = picture
+        .split("</text>")
+        .filter_map(|it| it.rsplit_once('>'));
+    let texts: Vec<&str> = texts.map(|(_, text)| text.trim()).collect();
+    let labels = source.lines().filter_map(|line| {
+        let (_, rest) = line.split_once("label = \"")?;
+        let mut quotes = rest.match_indices('"').map(|(at, _)| at);
+        let end = quotes.find(|&at| !rest[..at].ends_with('\\'))?;
+        Some(rest[..end].replace("\\\"", "\""))
+    });
+    let labels: Vec<String> = labels.collect();
+    assert!(labels.len() > 10, "{labels:?}");
+    for line in labels.iter().flat_map(|label| label.split("\\n")) {
+        let line = line.trim();
+        assert!(
+            texts.contains(&line),
+            "{line:?} is not in the picture; hint: make pictures"
+        );
+    }
 }

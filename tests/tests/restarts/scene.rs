@@ -4,11 +4,10 @@ use std::fmt;
 use std::ops::Deref;
 
 use crust_proto::csi::v1::NodeUnpublishVolumeRequest;
-use runcrust_tests::cri::CriRelay;
 use runcrust_tests::csi::{CsiRelay, CsiVolume, filesystem};
 use runcrust_tests::gc::gc;
 use runcrust_tests::manifests::{Pod, Volume};
-use runcrust_tests::{Containerd, Crustlet, Csi, Delegate, Node, Ops, Runtime, Testbed};
+use runcrust_tests::{Containerd, CriRelay, Crustlet, Csi, Delegate, Node, Ops, Runtime, Testbed};
 
 /// The name of the classes with runtime-assisted mounts (KEP-2857's earlier draft).
 pub(crate) const ASSISTED: &str = "assisted";

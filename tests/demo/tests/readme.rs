@@ -1,0 +1,30 @@
+//! The README shows what the demo prints.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use runcrust_harness::Run;
+use runcrust_harness::transcript::{matches_shortened, normalize};
+
+#[test]
+fn the_transcript_in_the_readme_is_that_of_the_demo() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let readme = fs::read_to_string(&file).expect("README.md");
+    let shown = readme.split_once("long lines shortened:\n\n");
+    let (_, shown) = shown.expect("README.md has a transcript");
+    let shown: Vec<String> = shown
+        .lines()
+        .take_while(|line| line.starts_with("    "))
+        .map(normalize)
+        .collect();
+    assert!(shown.len() > 10, "{shown:?}");
+    let demo = Run::capture(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
+    let mut printed = demo.stdout.lines().map(normalize);
+    for line in shown {
+        assert!(
+            printed.any(|printed| matches_shortened(&line, &printed)),
+            "the demo does not print this line, or not in this place: {line}\n{demo}"
+        );
+    }
+}
