@@ -328,6 +328,11 @@ image: build ## Build the container images of the DaemonSets into target/image/
 reproducible: ## Build the release twice in different directories, and compare the files
 	sh deploy/reproducible.sh $(CURDIR)/target/reproducible
 
+# VERSION has to be given: without it, it is the version in Cargo.toml.
+.PHONY: release
+release: ## Prepare the release VERSION=<x.y.z>: version, changelog, files, notes, commit and tag; all but the push
+	@sh deploy/release.sh '$(if $(filter command line,$(origin VERSION)),$(VERSION))'
+
 .PHONY: release-test
 release-test: bare upgrade-test image reproducible ## Run what CI has no time for, before a release
 
