@@ -19,7 +19,9 @@ trap 'rm -rf --one-file-system "$scratch"' EXIT
 trap 'exit 1' HUP INT TERM
 
 cp --recursive "$tree" "$scratch/$name"
-cp "$root/LICENSE" "$root/README.md" "$root/CHANGELOG.md" "$scratch/$name"
+for file in LICENSE README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md; do
+    cp "$root/$file" "$scratch/$name"
+done
 cp "$licenses" "$scratch/$name/THIRD-PARTY-LICENSES"
 # The files that README.md links to. `etc` has examples, which are not installed.
 mkdir -p "$scratch/$name/deploy" "$scratch/$name/crates/proto"
