@@ -124,8 +124,8 @@ pub(crate) struct NonCsiTargets {
     /// The paths, sorted; `None` if the node has no index, in which case any path may be a target path.
     paths: Option<Vec<TargetPath>>,
     directories: OnceCell<Directories>,
-    /// Locations that no volume's directory holds. They are kept so that thousands of binds of one directory are
-    /// matched once.
+    /// Locations that are known to be in no volume. They are cached so that a directory that is bound thousands of
+    /// times is matched once.
     unrelated: RefCell<BTreeSet<FsLocation>>,
 }
 

@@ -26,8 +26,8 @@ pub(crate) struct ContainerVolumes<'a> {
 }
 
 /// Plans the rewrite of a container's config. Each mount of a volume gets another source and the options that keep the
-/// volume's attributes, but keeps its index and its own options. With `mount_mode = "hook"` those mounts are removed, a
-/// hook makes them, and the container gets their devices.
+/// volume's attributes, but keeps its index and its own options. With `mount_mode = "hook"` the mounts of volumes are
+/// removed from the config, a hook mounts the volumes, and the container gets the volumes' devices.
 pub(crate) fn container(
     document: &Document<'_>,
     plan: &ContainerPlan,

@@ -14,7 +14,7 @@ pub enum CallKind {
     Write,
     /// Makes the kernel write cached data.
     Sync,
-    /// Sends a request to a device or a file system, which some requests change.
+    /// Sends a request to a device or a file system. Only some requests change it.
     Request,
     /// Replaces the caller's program.
     Exec,

@@ -235,8 +235,8 @@ impl FeatureList {
         Ok(notes)
     }
 
-    /// Removes the handler from the list. Also removes a list that [`Self::write`] created once no handler of the file
-    /// is left in it.
+    /// Removes the handler from the list. If [`Self::write`] created the list, and it contains no other handler of the
+    /// file, the whole list is removed.
     fn remove(&self, toml: &mut Toml<'_>, handler: &str) -> Result<()> {
         let keys = self.keys();
         toml.remove_from(&keys, handler)?;

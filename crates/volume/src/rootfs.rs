@@ -42,7 +42,7 @@ pub enum RootfsError {
     )]
     Covered {
         destination: PathBuf,
-        /// The mount point of the other mount.
+        /// The mount point of the mount that the volume would hide.
         mounted: PathBuf,
     },
     /// A mount at the path would propagate out of the container.

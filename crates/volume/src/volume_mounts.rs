@@ -94,9 +94,10 @@ struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Reads the tree of a process; `None` if the process has ended.
+    /// Reads the root and mount table of a process; `None` if the process has ended.
     fn read(process: &Process) -> Option<Self> {
-        // A thread that has ended has no tree any more, even if it is the first thread and others still run.
+        // The first thread may have ended while others still run. A thread that has ended has no root and no mount
+        // table any more.
         let tree = Self::read_thread(process.pid)
             .or_else(|| threads(process.pid).into_iter().find_map(Self::read_thread))?;
         // Checked last: if the process is alive now, its pid wasn't reused before.

@@ -11,7 +11,8 @@ use crate::Delegate;
 pub struct Row {
     /// The arguments after the program's name.
     pub arguments: Vec<String>,
-    /// The delegate's outcome: `-`, or the configuration that it opens, and its log.
+    /// The delegate's outcome: `-` if it opens no configuration. Otherwise the configuration that it opens, and its log
+    /// if it writes one: `A/config.json > A/log.json json`.
     pub delegate: String,
     /// runcrust's outcome, in the same form as `delegate`, or `refuse`.
     pub runcrust: String,

@@ -124,7 +124,7 @@ on_each_delegate! {
         let attach = node.handler().state_dir().join("attach/0");
         let refused = refusal::create_refused(&node, &forged().bind(&attach, "/data", &[]).write());
         let _ = refused.containing(&["the record of that create is missing"]).message();
-        // Another pod's volume is refused as without the hooks.
+        // Forged hooks don't give access to another pod's volume: it is refused, as it would be without them.
         let stolen = node.stage(OTHER_POD, "pv-2", &other, &[]);
         let refused = refusal::create_refused(&node, &forged().bind(&stolen, "/data", &[]).write());
         let _ = refused.naming_volume("pv-2").containing(&[OTHER_POD]).message();

@@ -45,7 +45,7 @@ on_each_delegate! {
         assert_eq!(was_written_to, [true, true, false, false]);
     }
 
-    /// The spec that a running pod was started with counts, not the manifest that the agent finds at its start.
+    /// The spec that a running pod was started with counts, not the manifest that the agent finds when it starts.
     fn a_running_pod_keeps_the_spec_that_it_started_with(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let (data, other) = (scene.claim("data", "ext4"), scene.claim("other", "ext4"));
@@ -72,8 +72,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data, &other]);
     }
 
-    /// The pod's directory still exists, and its volume is published in the old way: deferred to the container runtime,
-    /// which the new pod does not use.
+    /// The pod's directory still exists, and its volume is still published as deferred. The new runtime class's handler
+    /// is the bare delegate, which does not mount deferred volumes.
     fn a_pod_that_starts_anew_follows_its_current_manifest(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let data = scene.claim("data", "ext4");
@@ -96,7 +96,7 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&data]);
     }
 
-    /// KEP-2857, story 4, with a policy that is written before the driver can defer.
+    /// KEP-2857, story 4, but the policy's rule is added while the driver still cannot defer.
     fn a_later_policy_does_not_apply_to_running_pods(delegate: Delegate) {
         let setup = Setup { policy: Some(&policy(None)), driver: &WITHOUT_DEFERRAL, ..Setup::default() };
         let scene = Scene::with(delegate, &setup);

@@ -419,7 +419,7 @@ fn the_driver_matches_its_csidriver_object() {
     assert_eq!(spec.storage_capacity, Some(true));
     assert!(controller_capabilities.contains(&ControllerType::GetCapacity));
     assert!(controller_capabilities.contains(&ControllerType::ExpandVolume));
-    // With this capability kubelet passes on the fsGroup, whatever the policy is.
+    // With VOLUME_MOUNT_GROUP, kubelet passes the fsGroup to the driver, whatever the `fsGroupPolicy` is.
     let node_capabilities = driver.node_capabilities();
     assert!(
         node_capabilities.contains(&NodeType::VolumeMountGroup),

@@ -70,7 +70,8 @@ on_each_delegate! {
         scene.assert_nothing_left(&[&storage]);
     }
 
-    /// A second delete at the same time writes the manifest again.
+    /// A delete writes the manifest with a deletion timestamp. A second delete at the same time can therefore create
+    /// the file again after the agent has removed it.
     fn a_deleted_manifest_that_reappears_is_removed_again(delegate: Delegate) {
         let scene = Scene::new(delegate);
         let pod = Pod::new("web");
