@@ -88,7 +88,7 @@ pub enum SandboxError {
     View(#[from] ViewError),
 }
 
-/// A running sandbox.
+/// A running sandbox, with its mount namespace open.
 #[derive(Debug)]
 pub struct Sandbox {
     id: String,

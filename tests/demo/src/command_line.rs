@@ -40,15 +40,16 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     let two = create(&node, &out, "two", &two_bundle.write());
 
     out.step("Both containers have the volume. Its files belong to the pod's fsGroup.");
-    out.inside("one", &one, "echo hello >/data/logs/greeting");
-    out.inside("two", &two, "cat /var/log/app/greeting");
-    out.inside("two", &two, "ls -ln /var/log/app");
+    let _ = out.inside("one", &one, "echo hello >/data/logs/greeting");
+    let greeting = out.inside("two", &two, "cat /var/log/app/greeting");
+    assert_eq!(greeting, "hello", "the containers share the volume");
+    let _ = out.inside("two", &two, "ls -ln /var/log/app");
 
     out.step("The host has no mount of the disk, and no file at TARGET.");
     let mounts = device.host_mounts().len();
-    out.result(&format!("mounts of {}", device.path().display()), mounts);
+    out.none(&format!("mounts of {}", device.path().display()), mounts);
     let files = fs::read_dir(&target).map_or(0, Iterator::count);
-    out.result(&format!("files in {}", target.display()), files);
+    out.none(&format!("files in {}", target.display()), files);
 
     out.step("This is what runcrust changed in the config of a container: the mount's source, and two hooks of its own.");
     out.difference(one_bundle.spec(), &one_bundle.config());
@@ -76,7 +77,7 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     device.wait_until_free(WAIT_TIMEOUT);
     let _ = node.unstage(&other_target).success();
     out.run(&node.unstage(&target).success());
-    out.result("records of runcrust", node.records().len());
+    out.none("records of runcrust", node.records().len());
 }
 
 fn create(node: &Node, out: &Transcript, name: &str, bundle: &Bundle) -> Container {

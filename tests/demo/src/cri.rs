@@ -35,15 +35,17 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     let two = run("two", utf8(&target.join("logs")), "/var/log/app");
 
     out.step("Both containers have the volume, and the host has no mount of it.");
-    for (name, container, script) in [
-        ("one", &one, "echo hello >/data/logs/greeting"),
-        ("two", &two, "cat /var/log/app/greeting"),
+    for (name, container, script, expected) in [
+        ("one", &one, "echo hello >/data/logs/greeting", ""),
+        ("two", &two, "cat /var/log/app/greeting", "hello"),
     ] {
         out.command(&format!("{name}$ {script}"));
-        out.output(&cri.sh(container, script));
+        let output = cri.sh(container, script);
+        out.output(&output);
+        assert_eq!(output.trim(), expected, "{name}$ {script}");
     }
     let mounts = device.host_mounts().len();
-    out.result(&format!("mounts of {}", device.path().display()), mounts);
+    out.none(&format!("mounts of {}", device.path().display()), mounts);
 
     out.step("If a volume cannot be mounted, the pod's events have the reason. Here its metadata was overwritten.");
     let info = node.entry(&target).join("mountInfo.json");
@@ -62,7 +64,7 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     cri.remove_pod(&sandbox).expect("RemovePodSandbox");
     device.wait_until_free(WAIT_TIMEOUT);
     out.run(&node.unstage(&target).success());
-    out.result("records of runcrust", node.records().len());
+    out.none("records of runcrust", node.records().len());
 }
 
 /// Returns the part of an id that is shown.

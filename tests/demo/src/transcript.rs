@@ -96,10 +96,12 @@ impl Transcript {
         self.output(&run.stderr);
     }
 
-    /// Runs a script in a container, and prints it with its output.
-    pub(crate) fn inside(&self, name: &str, container: &Container, script: &str) {
+    /// Runs a script in a container, prints it with its output, and returns the output.
+    pub(crate) fn inside(&self, name: &str, container: &Container, script: &str) -> String {
         self.command(&format!("{name}$ {script}"));
-        self.output(&container.sh(script));
+        let output = container.sh(script);
+        self.output(&output);
+        output
     }
 
     /// Prints a command line.
@@ -115,8 +117,10 @@ impl Transcript {
         }
     }
 
-    /// Prints a number that the step has to show.
-    pub(crate) fn result(&self, what: &str, number: usize) {
+    /// Prints that there is none of something. Panics if there is, because the step's sentence would be wrong.
+    #[track_caller]
+    pub(crate) fn none(&self, what: &str, number: usize) {
+        assert_eq!(number, 0, "{what}");
         self.print(Some(Style::Green), &format!("{what}: {number}"));
     }
 
