@@ -125,6 +125,8 @@ fn exec_delegate(
         deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
     })?;
+    // The container may get this terminal.
+    logging::clear_progress();
     Ok(delegate.exec(argv)?)
 }
 

@@ -12,7 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crust_state::{DelegateKind, error_message};
+use crust_state::{DelegateKind, error_message, logging};
 
 use crate::invocation::{GlobalFlags, LogFormat};
 
@@ -71,6 +71,7 @@ impl ErrorReporter {
 
     /// Writes `error` and its causes to the log, then to stderr. Write errors are ignored.
     pub(crate) fn report_fatal(&self, error: &anyhow::Error) {
+        logging::clear_progress();
         let sentence = error_message(error.as_ref());
         if let Some((path, format)) = &self.log {
             let text = format.format(&sentence, SystemTime::now());

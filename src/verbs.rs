@@ -158,6 +158,7 @@ pub(crate) fn run(argv: &[OsString], index: usize, config: Result<Config, Config
         Err(error) => Err(Failure::invalid(one_line(&error))),
         Ok(CrustArgs { command }) => execute(command, argv.first(), config),
     };
+    logging::clear_progress();
     match result {
         Ok(output) => match writeln!(std::io::stdout(), "{output}") {
             Ok(()) if !output.is_failure() => SUCCESS,

@@ -32,7 +32,9 @@ use input::{ContainerState, HookArgs, HookVerb};
 static ALLOCATOR: GlobalDlmalloc = GlobalDlmalloc;
 
 fn main() -> ExitCode {
-    match run() {
+    let result = run();
+    logging::clear_progress();
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             report_error(&error_message(error.as_ref()));

@@ -1,10 +1,12 @@
-//! A console socket, on which conmon and containerd's shim receive the terminal of a container.
+//! Terminals: a console socket, on which conmon and containerd's shim receive the terminal of a container, and commands
+//! that run on a terminal.
 
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
@@ -107,4 +109,16 @@ impl Terminal {
         });
         String::from_utf8_lossy(&self.read).into_owned()
     }
+}
+
+/// Returns a command that runs `command` on a terminal of its own, with script(1). The terminal's output is copied to
+/// standard output, and to the file `typescript` as soon as it is written. Line ends are `\r\n`.
+pub fn on_terminal(command: &Command, typescript: &Path) -> Command {
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words = words.map(|word| format!("'{}'", word.to_str().expect("UTF-8")));
+    let line = words.collect::<Vec<_>>().join(" ");
+    let mut script = Command::new("script");
+    script.args(["--quiet", "--return", "--flush", "--command", &line]);
+    script.arg(typescript);
+    script
 }

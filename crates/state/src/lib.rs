@@ -14,6 +14,7 @@
 //! | [`foreign`] | atomic changes of files that other programs own |
 //! | [`json`] | values in a JSON text that is edited in place |
 //! | [`printable`] | text for terminals |
+//! | [`StatusLine`] | a line on a terminal that shows what a command is doing |
 //! | [`check`] | node checks and their findings |
 //! | [`trust`] | whether root alone can change what a path leads to, and whether this process is root |
 //! | [`socket`], [`ops`] | the state of a Unix socket, and the path of `crust_ops`'s |
@@ -39,6 +40,7 @@ pub mod record;
 pub mod sandbox;
 pub mod socket;
 pub mod state_directory;
+mod status_line;
 pub mod target;
 mod target_index;
 pub mod timeouts;
@@ -50,5 +52,6 @@ pub use error_message::error_message;
 pub use info::MountInfo;
 pub use process::{EndReason, Process, ProcessState};
 pub use state_directory::StateDirectory;
+pub use status_line::StatusLine;
 pub use target::{Digest, TargetPath, TargetPathError};
 pub use target_index::TargetIndex;

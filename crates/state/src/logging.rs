@@ -1,5 +1,8 @@
 //! The log file of runcrust and its hook, which `log` in the configuration names. It gets messages other than the
 //! errors of commands.
+//!
+//! Events from modules with the name `progress` are shown on the terminal as well, if standard error is one: they tell
+//! an operator what a command waits for. Those of level `DEBUG` are only shown there.
 
 mod subscriber;
 
@@ -7,11 +10,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::OFlags;
 
-use subscriber::FileSubscriber;
+use subscriber::LogSubscriber;
 
+use crate::StatusLine;
 use crate::trust::is_owned_by_root;
 use crate::trust::{self, PathKind, TrustError};
 
@@ -27,15 +32,28 @@ pub enum LogError {
     NotALogFile(PathBuf),
 }
 
-/// Starts logging to the end of the file at `path`. Without a path, nothing is logged: standard output and standard
-/// error belong to the container. A log that can't be opened is ignored, because a container has to start without it.
-/// [`check`] returns the error.
+/// Starts logging to the end of the file at `path`, and showing progress on a terminal. Without a path, nothing is
+/// logged: standard output and standard error belong to the container. A log that can't be opened is ignored, because a
+/// container has to start without it. [`check`] returns the error.
 pub fn start(path: Option<&Path>) {
-    let Some(Ok(file)) = path.map(|path| open(path, true)) else {
-        return;
-    };
+    let file = path.and_then(|path| open(path, true).ok());
     // Fails only if there is a subscriber already.
-    let _ = tracing::subscriber::set_global_default(FileSubscriber(file));
+    let _ = tracing::subscriber::set_global_default(LogSubscriber { file });
+}
+
+/// The progress that is shown on the terminal. A process has one terminal.
+static PROGRESS: Mutex<StatusLine> = Mutex::new(StatusLine::new());
+
+fn show_progress(text: &str) {
+    let mut progress = PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
+    progress.show(text);
+}
+
+/// Removes the progress from the terminal. It has to be removed before the command prints its result or an error, and
+/// before a container gets the terminal.
+pub fn clear_progress() {
+    let mut progress = PROGRESS.lock().unwrap_or_else(PoisonError::into_inner);
+    progress.clear();
 }
 
 /// Checks that the log file can be opened or created. Doesn't create it.

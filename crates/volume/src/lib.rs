@@ -39,6 +39,7 @@ mod owners;
 mod plan;
 mod preview;
 pub mod privileges;
+mod progress;
 pub mod propagated_mounts;
 mod reconcile;
 mod resize;

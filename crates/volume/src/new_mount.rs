@@ -12,6 +12,7 @@ use rustix::mount::MountAttrFlags;
 use super::context::Context;
 use super::error::Cause;
 use super::plan::{MountPlan, check_disk};
+use super::progress;
 use super::resize;
 use crust_blockfs::device::Device;
 use crust_blockfs::filesystem::{self, MountRequest};
@@ -54,15 +55,17 @@ pub(super) fn mount(
     resize::carry_out(new.volume, plan, &mount)?;
     let prepared = record.mark_prepared(new.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
-        let name = new.volume.target().volume_name();
+        let target = new.volume.target();
+        let name = target.volume_name();
         let request = FsGroupRequest {
             group,
             policy,
             device: Some(&plan.device),
             in_use: !exclusive,
         };
-        let outcome = fsgroup::apply(&mount, &request, context.deadline, &mut |progress| {
-            tracing::info!(volume = name, group, %progress, "fsGroup is being applied");
+        progress::fs_group_started(target, group);
+        let outcome = fsgroup::apply(&mount, &request, context.deadline, &mut |walk| {
+            progress::fs_group(target, group, walk);
         })?;
         match outcome {
             FsGroupOutcome::ReadOnly if has_become_read_only(plan, &mount) => {

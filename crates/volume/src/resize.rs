@@ -11,6 +11,7 @@ use rustix::fs::{Mode, OFlags, openat};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::plan::MountPlan;
+use super::progress;
 use super::volume_mounts::{self, VolumeMount};
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::filesystem::{self, MountRequest};
@@ -81,6 +82,7 @@ fn grow_in_use(
         None => open_root(&writable_mount(record, &device)?)?,
     };
     let fstype = &record.superblock.fstype;
+    progress::growth_started(volume.target(), fstype, &device);
     let bytes = resize::grow(&root, &device, fstype, limits)?;
     tracing::info!(volume = %volume.target(), bytes, "grown");
     Ok(Some(bytes))
@@ -111,6 +113,7 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
     }
     let root = open_root(mount)?;
     let fstype = &plan.superblock.fstype;
+    progress::growth_started(volume.target(), fstype, &plan.device);
     match resize::grow(&root, &plan.device, fstype, limits) {
         Ok(bytes) => {
             tracing::info!(volume = %volume.target(), bytes, "grown before its use");

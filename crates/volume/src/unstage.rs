@@ -9,6 +9,7 @@ use crust_state::{Process, TargetPath};
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
+use super::progress;
 use super::users::check_no_live_user;
 
 /// Unstages the volume at a directory, by whichever path it was staged. Succeeds if nothing is staged there, and fails
@@ -76,12 +77,16 @@ fn wait_until_free(
     let Some(opened) = Device::find_by_number(device)? else {
         return Ok(());
     };
+    let mut wait = progress::DeviceWait::new(target, &opened);
     let free = context.deadline.poll(|| {
         // Locked, because the check opens the device exclusively for a moment, which would make a mount fail.
         let _lock = context
             .state
             .lock(LockName::Device(device), context.deadline)?;
         let is_free = is_shared(context, target, device)? || !opened.is_held_exclusively()?;
+        if !is_free {
+            wait.report();
+        }
         Ok::<_, Cause>(is_free.then_some(()))
     })?;
     free.ok_or_else(|| Cause::DeviceBusy {

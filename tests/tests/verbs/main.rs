@@ -7,6 +7,7 @@ mod arguments;
 mod health;
 mod output;
 mod paths;
+mod progress;
 mod resize;
 mod stage;
 mod stats;

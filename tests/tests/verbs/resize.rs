@@ -24,14 +24,14 @@ fn device(node: &Node, fstype: &'static str) -> LoopDevice {
 
 /// Stages a volume on a device from [`device`].
 #[track_caller]
-fn stage_new(delegate: Delegate, fstype: &'static str) -> StagedVolume {
+pub(crate) fn stage_new(delegate: Delegate, fstype: &'static str) -> StagedVolume {
     let node = Node::new(delegate);
     let device = device(&node, fstype);
     StagedVolume::on_device(node, device, &[])
 }
 
 /// Returns the size of the device's backing file in bytes.
-fn device_size(device: &LoopDevice) -> u64 {
+pub(crate) fn device_size(device: &LoopDevice) -> u64 {
     device.file().metadata().expect("stat").len()
 }
 

@@ -1,6 +1,6 @@
-//! A tracing subscriber that writes events as lines to a file. It replaces the crate `tracing-subscriber`, whose
-//! support for spans, filters and threads would be half of the binary of a program that starts with every container
-//! (docs/performance.md). runcrust has no spans.
+//! A tracing subscriber that writes events as lines to a file, and shows progress on a terminal. It replaces the crate
+//! `tracing-subscriber`, whose support for spans, filters and threads would be half of the binary of a program that
+//! starts with every container (docs/performance.md). runcrust has no spans.
 
 use std::fmt::{self, Debug, Write as _};
 use std::fs::File;
@@ -14,24 +14,45 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::printable::printable;
 
-/// Writes each event of level [`Level::INFO`] or higher as a line. Each line is one write(2), because other processes
-/// may have the file open.
+/// Writes each event of level [`Level::INFO`] or higher as a line to the log, if there is one, and shows each event
+/// about progress on the terminal, if there is one.
 #[derive(Debug)]
-pub(super) struct FileSubscriber(pub(super) File);
+pub(super) struct LogSubscriber {
+    pub(super) file: Option<File>,
+}
 
-impl Subscriber for FileSubscriber {
+impl LogSubscriber {
+    fn is_logged(&self, metadata: &Metadata<'_>) -> bool {
+        self.file.is_some() && *metadata.level() <= Level::INFO
+    }
+}
+
+/// Returns whether an event is about progress: whether a module with the name `progress` reported it.
+fn is_progress(metadata: &Metadata<'_>) -> bool {
+    metadata.target().ends_with("::progress")
+}
+
+impl Subscriber for LogSubscriber {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::INFO
+        self.is_logged(metadata) || is_progress(metadata)
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(LevelFilter::INFO)
+        Some(LevelFilter::DEBUG)
     }
 
     fn event(&self, event: &Event<'_>) {
-        let line = line(event, SystemTime::now());
-        // An error is ignored: a container has to start without a log.
-        let _ = (&self.0).write_all(line.as_bytes());
+        let metadata = event.metadata();
+        let text = EventText::from_event(event);
+        if is_progress(metadata) {
+            super::show_progress(&text.to_string());
+        }
+        if let Some(mut file) = self.file.as_ref().filter(|_| self.is_logged(metadata)) {
+            let line = line(metadata, &text, SystemTime::now());
+            // One write(2), because other processes may have the file open. An error is ignored: a container has to
+            // start without a log.
+            let _ = file.write_all(line.as_bytes());
+        }
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {
@@ -46,15 +67,11 @@ impl Subscriber for FileSubscriber {
 
 /// Formats an event: `<RFC 3339>  WARN crust_volume: message key=value`. The line has only the crate of the event's
 /// target, because the names of modules change.
-fn line(event: &Event<'_>, now: SystemTime) -> String {
-    let metadata = event.metadata();
+fn line(metadata: &Metadata<'_>, text: &EventText, now: SystemTime) -> String {
     let target = metadata.target();
     let crate_name = target.split_once("::").map_or(target, |(name, _)| name);
-    let mut text = EventText::default();
-    event.record(&mut text);
-    let EventText { message, fields } = text;
     format!(
-        "{} {:>5} {crate_name}: {message}{fields}\n",
+        "{} {:>5} {crate_name}: {text}\n",
         humantime::format_rfc3339_micros(now),
         metadata.level().as_str(),
     )
@@ -65,6 +82,20 @@ fn line(event: &Event<'_>, now: SystemTime) -> String {
 struct EventText {
     message: OneLine,
     fields: OneLine,
+}
+
+impl EventText {
+    fn from_event(event: &Event<'_>) -> Self {
+        let mut text = Self::default();
+        event.record(&mut text);
+        text
+    }
+}
+
+impl fmt::Display for EventText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.message, self.fields)
+    }
 }
 
 impl Visit for EventText {
@@ -101,7 +132,8 @@ mod tests {
     #[test]
     fn an_event_is_written_as_one_line() {
         let log = tempfile::NamedTempFile::new().unwrap();
-        let subscriber = FileSubscriber(log.reopen().unwrap());
+        let file = Some(log.reopen().unwrap());
+        let subscriber = LogSubscriber { file };
         tracing::subscriber::with_default(subscriber, || {
             tracing::warn!(
                 volume = "pv-1",

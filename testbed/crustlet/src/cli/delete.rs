@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use crust_proto::crustlet::v1::DeleteRequest;
+use crust_state::StatusLine;
 use serde_json::Value;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -167,6 +168,7 @@ async fn wait_until_gone(
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let started = tokio::time::Instant::now();
+    let mut status_line = StatusLine::new();
     while !deleting.is_empty() {
         ticks.tick().await;
         let mut remaining = Vec::new();
@@ -178,16 +180,23 @@ async fn wait_until_gone(
             }
         }
         deleting = remaining;
+        if deleting.is_empty() {
+            break;
+        }
+        let remaining = deleting.iter().map(|object| {
+            let kind = object.resource().singular_name();
+            format!("{kind}/{}", object.name.name)
+        });
+        let remaining: Vec<String> = remaining.collect();
+        let elapsed = started.elapsed();
         match timeout {
-            Some(timeout) if !deleting.is_empty() && started.elapsed() >= timeout => {
-                let remaining = deleting.iter().map(|object| {
-                    format!("{}/{}", object.resource().singular_name(), object.name.name)
-                });
-                let remaining = remaining.collect();
+            Some(timeout) if elapsed >= timeout => {
                 return Err(DeleteError::Timeout { remaining, timeout });
             }
             _ => {}
         }
+        let (seconds, remaining) = (elapsed.as_secs(), remaining.join(", "));
+        status_line.show(&format!("{seconds}s: waiting until {remaining} has ended"));
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use runcrust_tests::console::on_terminal;
 use runcrust_tests::manifests::{Claim, Pod, RuntimeClass, StorageClass, documents};
 use runcrust_tests::{Delegate, Run, Setup};
 use serde_json::Value;
@@ -106,9 +107,20 @@ fn it_waits_until_the_timeout_and_says_what_for() {
         \"missing\" : persistentvolumeclaim default/missing not found";
     let last = run.stderr.lines().next_back().unwrap_or_default();
     assert!(last.starts_with(expected), "{run}");
+    assert!(!run.stderr.contains('\u{1b}'), "progress on a pipe: {run}");
     assert_eq!(
         (run.status.code(), run.stdout.as_str()),
         (Some(1), "pod/web unchanged\n")
+    );
+
+    let command = scene.crustlet.client(&["run", &web, "--timeout=1s"]);
+    let typescript = scene.node.dir().join("typescript");
+    let run = Run::capture(&mut on_terminal(&command, &typescript)).failure();
+    let status = "\r\u{1b}[K0s: pod/web is not running yet: FailedMount: ";
+    assert!(run.stdout.contains(status), "{run}");
+    assert!(
+        run.stdout.contains(&format!("\r\u{1b}[K{expected}")),
+        "the status is removed before the error is printed: {run}"
     );
 
     // The pod is deleted in the meantime.

@@ -1,16 +1,17 @@
-//! Waits until pods are running, and prints their events meanwhile.
+//! Waits until pods are running, prints their events meanwhile, and shows on a terminal what the pods wait for.
 
 use std::time::{Duration, SystemTime};
 
 use anyhow::Result;
 use crust_proto::crustlet::v1::{Event, EventsRequest};
+use crust_state::StatusLine;
 use k8s_openapi::api::core::v1::Pod;
 use serde::Deserialize as _;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::progress::Progress;
 use crate::cli::age::from_millis;
-use crate::cli::client::{Client, ClientError};
+use crate::cli::client::{Client, ClientError, Stream};
 use crate::cli::events::event_type;
 use crate::cli::io::{eprint, print};
 use crate::cli::print::pods;
@@ -92,31 +93,130 @@ pub(super) async fn follow(
     since: SystemTime,
     timeout: Option<Duration>,
 ) -> Result<()> {
-    let mut pods: Vec<FollowedPod> = pods.into_iter().map(FollowedPod::new).collect();
-    poll(client, &mut pods).await?;
-    let mut events = client.events(request()).await?;
-    let mut table = Table::default();
+    let started = Instant::now();
+    let mut follower = Follower::new(client, pods, since).await?;
     let mut ticks = interval(POLL_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let started = Instant::now();
-    while pods.iter().any(|pod| pod.progress == Progress::Waiting) {
+    while follower.is_waiting() {
         tokio::select! {
-            // Events are printed before the progress that they caused.
             biased;
-            event = events.next() => {
-                let event = event?.ok_or(ClientError::EventsEnded)?;
-                record_event(&mut pods, &event, since, &mut table);
+            event = follower.next_event() => follower.record_event(&event?),
+            _ = ticks.tick() => {
+                follower.poll(client).await?;
+                follower.show_status(started.elapsed());
             }
-            _ = ticks.tick() => poll(client, &mut pods).await?,
             () = timed_out(started, timeout) => break,
         }
     }
-    Ok(result(&pods, timeout)?)
+    follower.status_line.clear();
+    Ok(result(&follower.pods, timeout)?)
 }
 
-fn request() -> EventsRequest {
+/// The pods that the command waits for, and their events.
+struct Follower {
+    pods: Vec<FollowedPod>,
+    events: Stream<Event>,
+    /// The last event that was received, of any pod.
+    last_event: Option<Event>,
+    /// Earlier events are not printed.
+    since: SystemTime,
+    table: Table,
+    status_line: StatusLine,
+}
+
+impl Follower {
+    async fn new(client: &Client, pods: Vec<Name>, since: SystemTime) -> Result<Self> {
+        let mut follower = Self {
+            pods: pods.into_iter().map(FollowedPod::new).collect(),
+            events: client.events(request(true)).await?,
+            last_event: None,
+            since,
+            table: Table::default(),
+            status_line: StatusLine::new(),
+        };
+        follower.poll(client).await?;
+        Ok(follower)
+    }
+
+    fn is_waiting(&self) -> bool {
+        let mut pods = self.pods.iter();
+        pods.any(|pod| pod.progress == Progress::Waiting)
+    }
+
+    async fn next_event(&mut self) -> Result<Event> {
+        let event = self.events.next().await?;
+        Ok(event.ok_or(ClientError::EventsEnded)?)
+    }
+
+    /// Prints an event if it is of one of the pods.
+    fn record_event(&mut self, event: &Event) {
+        if let Some(line) = record_event(&mut self.pods, event, self.since, &mut self.table) {
+            self.status_line.clear();
+            eprint(line);
+        }
+        self.last_event = Some(event.clone());
+    }
+
+    /// Updates the pods that were waiting, and prints those that are running now or have succeeded. Their events are
+    /// printed first.
+    async fn poll(&mut self, client: &Client) -> Result<()> {
+        let mut lines = String::new();
+        let waiting = self.pods.iter_mut();
+        for pod in waiting.filter(|pod| pod.progress == Progress::Waiting) {
+            let Name { namespace, name } = &pod.name;
+            let found = client.list(Kind::Pod.as_str(), namespace, name).await?;
+            let found = found.first().map(Pod::deserialize).transpose();
+            let found = found.map_err(ClientError::Document)?;
+            pod.update(found.as_ref(), SystemTime::now());
+            let outcome = match pod.progress {
+                Progress::Running => "running",
+                Progress::Succeeded => "succeeded",
+                Progress::Waiting | Progress::Failed(_) => continue,
+            };
+            lines += &format!("pod/{} {outcome}\n", pod.name.name);
+        }
+        if !lines.is_empty() {
+            self.catch_up(client).await?;
+            self.status_line.clear();
+            print(lines)?;
+        }
+        Ok(())
+    }
+
+    /// Receives the events that the agent has recorded so far. The stream can be behind the status of the pods, because
+    /// the status comes from other calls.
+    async fn catch_up(&mut self, client: &Client) -> Result<()> {
+        let mut recorded = client.events(request(false)).await?;
+        let mut latest = None;
+        while let Some(event) = recorded.next().await? {
+            latest = Some(event);
+        }
+        // The stream has each event that the agent recorded, in the same order.
+        while latest.is_some() && self.last_event != latest {
+            let event = self.next_event().await?;
+            self.record_event(&event);
+        }
+        Ok(())
+    }
+
+    fn show_status(&mut self, elapsed: Duration) {
+        let waiting = self.pods.iter();
+        let waiting: Vec<String> = waiting
+            .filter(|pod| pod.progress == Progress::Waiting)
+            .map(FollowedPod::waiting_reason)
+            .collect();
+        if !waiting.is_empty() {
+            let seconds = elapsed.as_secs();
+            let text = format!("{seconds}s: {}", waiting.join("; "));
+            self.status_line.show(&text);
+        }
+    }
+}
+
+/// A request for the events of all pods. With `watch`, the stream goes on with new events.
+fn request(watch: bool) -> EventsRequest {
     EventsRequest {
-        watch: true,
+        watch,
         kind: Kind::Pod.as_str().to_owned(),
         ..EventsRequest::default()
     }
@@ -130,37 +230,20 @@ async fn timed_out(started: Instant, timeout: Option<Duration>) {
     }
 }
 
-/// Updates the pods that aren't running yet, and prints the pods that are running now or have succeeded.
-async fn poll(client: &Client, pods: &mut [FollowedPod]) -> Result<()> {
-    for pod in pods {
-        if pod.progress != Progress::Waiting {
-            continue;
-        }
-        let Name { namespace, name } = &pod.name;
-        let found = client.list(Kind::Pod.as_str(), namespace, name).await?;
-        let found = found.first().map(Pod::deserialize).transpose();
-        let found = found.map_err(ClientError::Document)?;
-        pod.update(found.as_ref(), SystemTime::now());
-        match pod.progress {
-            Progress::Running => print(format!("pod/{} running\n", pod.name.name))?,
-            Progress::Succeeded => print(format!("pod/{} succeeded\n", pod.name.name))?,
-            Progress::Waiting | Progress::Failed(_) => {}
-        }
-    }
-    Ok(())
-}
-
-/// Prints an event of one of the pods, and remembers it if it is a warning.
-fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, table: &mut Table) {
-    let Some(pod) = pods.iter_mut().find(|pod| pod.is_regarding(event)) else {
-        return;
-    };
+/// Remembers an event of one of the pods if it is a warning. Returns its line if it happened after `since`.
+fn record_event(
+    pods: &mut [FollowedPod],
+    event: &Event,
+    since: SystemTime,
+    table: &mut Table,
+) -> Option<String> {
+    let pod = pods.iter_mut().find(|pod| pod.is_regarding(event))?;
     let kind = event_type(event);
     if kind == "Warning" {
         pod.warning = Some(format!("{}: {}", event.reason, event.message));
     }
     if from_millis(event.last_ms) < since {
-        return;
+        return None;
     }
     let repeated = match event.count {
         0 | 1 => String::new(),
@@ -172,7 +255,7 @@ fn record_event(pods: &mut [FollowedPod], event: &Event, since: SystemTime, tabl
         format!("pod/{}", event.name),
         event.message.trim().to_owned() + &repeated,
     ];
-    eprint(table.lines(&[row.to_vec()]));
+    Some(table.lines(&[row.to_vec()]))
 }
 
 fn result(pods: &[FollowedPod], timeout: Option<Duration>) -> Result<(), FollowError> {
