@@ -42,7 +42,14 @@ fn main() -> ExitCode {
     for row in &options.rows {
         eprintln!("{}: {}", row.name, row.about);
         match catch_unwind(AssertUnwindSafe(|| (row.run)(&options.effort))) {
-            Ok(measures) => lines.extend(measures.into_iter().map(|it| table::line(row.name, &it))),
+            Ok(measures) => {
+                for measure in measures {
+                    let cells = table::line(row.name, &measure);
+                    // The table is only complete at the end, half an hour later.
+                    eprintln!("    {}", table::summary(&cells));
+                    lines.push(cells);
+                }
+            }
             Err(_) => failed.push(row.name),
         }
     }

@@ -37,6 +37,15 @@ pub(crate) fn line(row: &str, measure: &Measure) -> Cells {
     ]
 }
 
+/// Formats a result without the table: `case: measured (target ≤ ×1.500, reached: no)`.
+pub(crate) fn summary([_, case, measured, _, target, reached]: &Cells) -> String {
+    let target = match (target.as_str(), reached.as_str()) {
+        ("", _) => String::new(),
+        (target, reached) => format!(" (target {target}, reached: {reached})"),
+    };
+    format!("{case}: {measured}{target}")
+}
+
 /// Formats the table with aligned columns.
 pub(crate) fn text(lines: &[Cells]) -> String {
     let head = HEAD.map(str::to_owned);
@@ -62,11 +71,19 @@ mod tests {
     use crate::measure::{Target, Unit};
 
     #[test]
-    fn columns_are_aligned() {
+    fn results_are_lines_and_an_aligned_table() {
         let samples = vec![1.0, 2.0, 3.0];
         let many = Measure::with_target("state", Unit::Ratio, samples, Target::AtMost(1.5));
         let one = Measure::new("size", Unit::Size, vec![1.25]);
-        let table = text(&[line("passthrough", &many), line("binary", &one)]);
+        let lines = [line("passthrough", &many), line("binary", &one)];
+        assert_eq!(
+            lines.each_ref().map(summary),
+            [
+                "state: ×2.000 (target ≤ ×1.500, reached: no)",
+                "size: 1.25 MB"
+            ]
+        );
+        let table = text(&lines);
         let expected = "\
 | row         | case  | measured | spread          | target   | reached |
 | ----------- | ----- | -------- | --------------- | -------- | ------- |

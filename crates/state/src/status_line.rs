@@ -52,7 +52,7 @@ impl Drop for StatusLine {
     }
 }
 
-/// Moves the cursor to the start of its line and erases the line (console_codes(4)).
+/// Moves the cursor to the start of its line and erases the line (`console_codes(4)`).
 const CLEAR_LINE: &str = "\r\x1b[K";
 
 /// Returns what replaces the current line of a terminal with `text`. The cursor stays at the end of the text, so that

@@ -160,7 +160,7 @@ impl Follower {
     /// Updates the pods that were waiting, and prints those that are running now or have succeeded. Their events are
     /// printed first.
     async fn poll(&mut self, client: &Client) -> Result<()> {
-        let mut lines = String::new();
+        let mut lines = Vec::new();
         let waiting = self.pods.iter_mut();
         for pod in waiting.filter(|pod| pod.progress == Progress::Waiting) {
             let Name { namespace, name } = &pod.name;
@@ -173,12 +173,12 @@ impl Follower {
                 Progress::Succeeded => "succeeded",
                 Progress::Waiting | Progress::Failed(_) => continue,
             };
-            lines += &format!("pod/{} {outcome}\n", pod.name.name);
+            lines.push(format!("pod/{} {outcome}\n", pod.name.name));
         }
         if !lines.is_empty() {
             self.catch_up(client).await?;
             self.status_line.clear();
-            print(lines)?;
+            print(lines.concat())?;
         }
         Ok(())
     }
