@@ -8,6 +8,8 @@ PREFIX ?= /usr/local
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 BIN     = $(CURDIR)/target/$(TARGET)/release
 LEAN    = $(CURDIR)/target/$(TARGET)/lean
+# The programs that `make test` tests.
+TESTED  = $(CURDIR)/target/tested
 VM      = $(CURDIR)/target/vm
 ENGINES = $(CURDIR)/target/engines
 YOUKI   = $(CURDIR)/target/youki
@@ -33,7 +35,7 @@ YOUKI_VERSION         := 0.7.0
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
-TEST_PACKAGES  := $(RUN_PACKAGES) strace xfsprogs btrfs-progs buildah podman systemd groff-base
+TEST_PACKAGES  := $(RUN_PACKAGES) tini strace xfsprogs btrfs-progs buildah podman systemd groff-base
 BENCH_PACKAGES := $(RUN_PACKAGES) musl-tools strace xfsprogs bindfs fuse3
 FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap zstd
@@ -56,10 +58,14 @@ if [ -n "$$missing" ]; then \
 fi
 endef
 
-# Installs version $(2) of the cargo tool $(1), unless some version of it is installed.
+# Installs version $(2) of the cargo tool $(1) with the options $(3), unless some version of it is installed. Without
+# debug information, because that takes a third longer.
 define tool
-@command -v $(1) >/dev/null || cargo install --quiet --locked --debug $(1)@$(2)
+@command -v $(1) >/dev/null || CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug $(3) $(1)@$(2)
 endef
+
+# Without `self-update`, which needs a TLS library that takes longer to build than the rest.
+nextest = $(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION),--no-default-features --features default-no-update)
 
 # TEST and SUITE only count as arguments of make. Variables of these names in the environment would silently leave out
 # tests.
@@ -100,8 +106,14 @@ RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
 	--remap-path-prefix=$(abspath $(or $(CARGO_HOME),$(HOME)/.cargo))=/cargo \
 	--remap-path-prefix=$(CURDIR)=/runcrust
 
+# Tests wait for processes most of the time, so more of them than there are processors run at once.
+THREADS = --test-threads $(shell expr 2 '*' $$(nproc))
+
 # Runs a command in a mount namespace of its own, with mounts like those of a host with systemd.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
+# The same for the suites. They wait until ended processes of containers have been reaped, which the init of some virtual
+# machines does only every few seconds; tini(1) as their subreaper does it at once.
+TEST_HOST := $(HOST) sh tests/on-tmpfs.sh tini -s --
 
 ##@ First steps
 
@@ -128,13 +140,17 @@ demo: ## Show one volume in two containers, end to end
 	@RUNCRUST_BIN_DIR='$(CURDIR)/target/debug' $(HOST) target/debug/demo
 
 .PHONY: build
-build: ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet into target/, as static programs
-	$(call debian,$(BUILD_PACKAGES))
+build: lean ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet into target/, as static programs
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
 		--target $(TARGET) --package crust-ops --package crust-csi --package crustlet
+	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
+
+# The two programs that are run for every container.
+.PHONY: lean
+lean:
+	$(call debian,$(BUILD_PACKAGES))
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --profile lean \
 		--target $(TARGET) --package runcrust --package crust-mount-hook
-	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
 
 # Each program is replaced by a rename, because running pods may call it at any time.
 .PHONY: install
@@ -171,19 +187,41 @@ check: ## Check formatting, lints, licences, documentation, and the dependencies
 		fi; \
 	done
 
+# All tests, and the programs that they run. runcrust and its hook are those of a release, because tests limit their
+# sizes, instructions and system calls. The daemons are unoptimised: their optimised build takes five minutes of
+# processor time, and `make vm-test` tests those of the packages. Both builds run at once, because each has parts that
+# use one processor.
+.PHONY: tested
+tested:
+	$(call debian,$(BUILD_PACKAGES))
+	@$(MAKE) --no-print-directory --jobs 2 DELEGATE= lean unoptimised
+	@install -D -t $(TESTED) $(LEAN)/runcrust $(LEAN)/crust-mount-hook \
+		target/debug/crust_ops target/debug/crust-csi target/debug/crustlet
+
+.PHONY: unoptimised
+unoptimised:
+	cargo build --locked --workspace --tests --bins
+
 .PHONY: test
-test: build ## Run the tests as root, with this machine's engines; SUITE=<suite>, TEST=<part of a name>, DELEGATE=runc|crun
+test: tested ## Run the tests as root, with this machine's engines; SUITE=<suite>, TEST=<part of a name>, DELEGATE=runc|crun
 	$(call debian,$(TEST_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' $(HOST) cargo nextest run --locked --workspace \
-		$(if $(SUITE)$(TEST)$(DELEGATE),-E '$(call filterset,$(SUITE),$(DELEGATE))')
+	$(nextest)
+	RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked --workspace $(THREADS) \
+		$(if $(SUITE)$(TEST)$(DELEGATE),--ignore-default-filter -E '$(call filterset,$(SUITE),$(DELEGATE))')
+
+# `.config/nextest.toml` says which tests `make test` leaves out.
+.PHONY: test-all
+test-all: tested ## Run the tests of `make test`, and in more suites both with runc and with crun
+	$(call debian,$(TEST_PACKAGES))
+	$(nextest)
+	RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked --workspace $(THREADS) --ignore-default-filter
 
 # docs/conformance.md. Without RUNTIME, the runcrust that is built here is tested.
 .PHONY: conformance
-conformance: $(if $(RUNTIME),,build) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
+conformance: $(if $(RUNTIME),,lean) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
 	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
 	cargo build --quiet --locked --package conformance
-	@RUNTIME='$(or $(RUNTIME),$(BIN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
+	@RUNTIME='$(or $(RUNTIME),$(LEAN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
 
 .PHONY: fuzz
 fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> for one
@@ -192,10 +230,10 @@ fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> f
 	@sh fuzz/run.sh $(FUZZ_TIME) $(FUZZ_TARGET)
 
 .PHONY: grammar
-grammar: build ## Record how the installed runc and crun parse command lines, into src/invocation/observed/
+grammar: lean ## Record how the installed runc and crun parse command lines, into src/invocation/observed/
 	$(call debian,$(RUN_PACKAGES))
 	cargo build --quiet --locked --package runcrust-tests --bin grammar
-	@RUNCRUST_BIN_DIR='$(BIN)' $(HOST) target/debug/grammar
+	@RUNCRUST_BIN_DIR='$(LEAN)' $(HOST) target/debug/grammar
 
 # Figures can only be compared if they are from the same run on the same machine.
 .PHONY: bench
@@ -218,25 +256,25 @@ ifeq ($(DELEGATE),youki)
 # The suites of nextest's profile `youki`, with this machine's engines. In the names of tests youki is `runc`. This is
 # only run by hand, because a build of youki takes minutes.
 .PHONY: engines
-engines: build
+engines: tested
 	$(call debian,$(TEST_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	$(nextest)
 	cargo install --quiet --locked --root '$(YOUKI)' --no-default-features --features v1 youki@$(YOUKI_VERSION)
-	RUNCRUST_BIN_DIR='$(BIN)' RUNC='$(YOUKI)/bin/youki' $(HOST) cargo nextest run --locked --profile youki \
+	RUNCRUST_BIN_DIR='$(TESTED)' RUNC='$(YOUKI)/bin/youki' $(TEST_HOST) cargo nextest run --locked --profile youki \
 		--package runcrust-tests $(if $(SUITE)$(TEST),-E '$(call filterset,$(SUITE))')
 else
 .PHONY: engines
-engines: build ## Run the engine suites with the engines of Debian RELEASE=trixie|sid, docker included; SUITE=, TEST=, DELEGATE=runc|crun|youki, SHORT=1 as in CI
+engines: tested ## Run the engine suites with the engines of Debian RELEASE=trixie|sid, docker included; SUITE=, TEST=, DELEGATE=runc|crun|youki, SHORT=1 as in CI
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(BIN)' \
+	$(nextest)
+	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(TESTED)' \
 		-E '$(call filterset,$(SUITE),$(DELEGATE))$(if $(SHORT), & ($(file <tests/engines/short.filter)))'
 endif
 
 .PHONY: vm-test
 vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; VM_FILTER=<filterset>, RELEASE=trixie|bookworm
 	$(call debian,$(VM_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	$(nextest)
 	sh vm-image/run.sh test $(VM) '$(RELEASE)'
 
 # All tests, except for those that are only run by hand, and those that need engines which the node does not have:
@@ -256,7 +294,7 @@ vm-image: ## Build the node for `make vm-test`, a Debian image for QEMU, into ta
 .PHONY: vm-shell
 vm-shell: ## Open a root shell on the node in QEMU, with the tests
 	$(call debian,$(VM_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	$(nextest)
 	sh vm-image/run.sh shell $(VM) '$(RELEASE)'
 
 ##@ Test for a long time
@@ -265,25 +303,25 @@ vm-shell: ## Open a root shell on the node in QEMU, with the tests
 .PHONY: torture
 torture: build ## Kill programs after each step of a volume operation, crustlet at each call, and crust_ops at TORTURE (500) random moments; TEST=, STEP=
 	$(call debian,$(TEST_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(HOST) \
+	$(nextest)
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(TEST_HOST) \
 		cargo nextest run --locked --profile torture --package runcrust-tests --test csi --test interrupted --test ops --test restarts \
 		$(if $(TEST),-E 'test(=$(TEST))')
 
 .PHONY: soak
 soak: build ## Run and kill N (2000) pods, 8 at a time, and PODS (100) pods of crustlet; `make test` runs 60 and 10
 	$(call debian,$(TEST_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(HOST) \
+	$(nextest)
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(TEST_HOST) \
 		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
 
 # Early revisions have no crust_ops, so its test is left out for them.
 .PHONY: upgrade-test
 upgrade-test: build ## Upgrade from FROM=<revision> and downgrade again, while pods run
 	$(call debian,$(TEST_PACKAGES))
-	$(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION))
+	$(nextest)
 	TARGET='$(TARGET)' sh tests/old-programs.sh '$(FROM)' '$(OLD)'
-	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_OLD_BIN_DIR='$(OLD)/bin' $(HOST) \
+	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_OLD_BIN_DIR='$(OLD)/bin' $(TEST_HOST) \
 		cargo nextest run --locked --package runcrust-tests --test upgrade \
 		$$(test -e '$(OLD)/bin/crust_ops' || echo '-E not(test(crust_ops))')
 

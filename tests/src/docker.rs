@@ -19,9 +19,8 @@ use crate::cleanup::Cleanup;
 use crate::containerd::app_layer;
 use crate::containerd::shims::Shims;
 use crate::daemon::Daemon;
-use crate::engine::INTERVAL;
 use crate::node::{WAIT_TIMEOUT, utf8};
-use crate::wait::holds_within_polling;
+use crate::wait::holds_within;
 use crate::{Delegate, Engine, Run, TestDir, cgroup, wait_until};
 
 /// The image of all containers: busybox with a program that sleeps.
@@ -89,7 +88,7 @@ impl Docker {
     pub fn start_daemon(&self) {
         self.daemon.spawn(self.files.daemon());
         let mut ended = None;
-        let ready = holds_within_polling(INTERVAL, START_TIMEOUT, || {
+        let ready = holds_within(START_TIMEOUT, || {
             ended = self.daemon.ended();
             ended.is_some() || self.run(&["version"]).status.success()
         });

@@ -1,13 +1,8 @@
 //! The command line that docker and podman have in common.
 
-use std::time::Duration;
-
 use crate::Run;
 use crate::node::WAIT_TIMEOUT;
-use crate::wait::holds_within_polling;
-
-/// The interval between two queries of an engine.
-pub(crate) const INTERVAL: Duration = Duration::from_millis(50);
+use crate::wait::holds_within;
 
 /// A container engine with docker's command line.
 pub trait Engine {
@@ -32,7 +27,7 @@ pub trait Engine {
     #[track_caller]
     fn wait_until(&self, name: &str, format: &str, expected: &str) {
         let mut found = String::new();
-        let matched = holds_within_polling(INTERVAL, WAIT_TIMEOUT, || {
+        let matched = holds_within(WAIT_TIMEOUT, || {
             found = self.inspect(name, format);
             found == expected
         });
@@ -43,7 +38,7 @@ pub trait Engine {
     #[track_caller]
     fn wait_for_content(&self, name: &str, path: &str, expected: &str) {
         let mut last = None;
-        let matched = holds_within_polling(INTERVAL, WAIT_TIMEOUT, || {
+        let matched = holds_within(WAIT_TIMEOUT, || {
             last.insert(self.run(&["exec", name, "cat", path])).stdout == expected
         });
         assert!(matched, "{path} isn't {expected:?}: {last:?}");

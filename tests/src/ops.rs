@@ -147,6 +147,10 @@ impl Ops {
         self.daemon.pid()
     }
 
+    pub fn is_running(&self) -> bool {
+        self.daemon.is_running()
+    }
+
     pub fn log(&self) -> String {
         self.daemon.log()
     }

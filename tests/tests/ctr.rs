@@ -176,8 +176,6 @@ on_each_delegate! {
         ctr.containerd.restart();
         let _ = ctr.command(&["tasks", "resume", &one]).success();
         assert_eq!(ctr.sh(&one, "cat /data/file"), "hello");
-        let metrics = ctr.command(&["tasks", "metrics", "--format", "json", &one]).success();
-        assert!(metrics.stdout.starts_with('{'), "{metrics}");
         let _ = ctr.command(&["tasks", "kill", "--signal", "SIGKILL", &one]).success();
         wait_until("the task to end", WAIT_TIMEOUT, || ctr.status(&one) == "STOPPED");
         assert_eq!(ctr.sh(&two, "cat /data/file"), "hello");

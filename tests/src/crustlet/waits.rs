@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use super::objects::Event;
 use super::{AGENT_TIMEOUT, Crustlet};
-use crate::wait::holds_within_polling;
+use crate::wait::holds_within;
 
-/// The interval between two checks, each of which runs a program.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// The timeout of a command whose output is only part of a message.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Crustlet {
     /// Waits until `holds` returns true. Fails at once if the agent ends.
     #[track_caller]
     pub fn wait(&self, what: &str, mut holds: impl FnMut() -> bool) {
-        let held = holds_within_polling(INTERVAL, AGENT_TIMEOUT, || {
+        let held = holds_within(AGENT_TIMEOUT, || {
             assert!(self.is_running(), "crustlet has ended");
             holds()
         });
@@ -91,7 +91,7 @@ impl Crustlet {
         let output_of = |arguments: &[&str]| {
             if self.is_running() {
                 let mut run = self.client(arguments);
-                crate::Run::capture_within(&mut run, INTERVAL * 100)
+                crate::Run::capture_within(&mut run, ANSWER_TIMEOUT)
                     .map_or_else(|| "no answer in time".to_owned(), |run| run.to_string())
             } else {
                 "crustlet is not running".to_owned()

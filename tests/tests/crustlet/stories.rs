@@ -33,8 +33,8 @@ on_each_delegate! {
         // The devices are attached, and no component has been asked to mount them yet.
         scene.relay.hold::<NodePublishVolumeRequest>(Moment::Before);
         scene.apply_pod(&pod);
-        let attached = || [&data, &logs].iter().all(|it| scene.csi.devices(&it.volume.id).len() == 1);
-        scene.crustlet.wait("both volumes to be staged", attached);
+        let published = || scene.relay.requests::<NodePublishVolumeRequest>().len() == 2;
+        scene.crustlet.wait("both volumes to be staged", published);
         let watchers = [&data, &logs].map(|it| MountWatcher::start(&scene.csi.device(&it.volume.id)));
         scene.relay.clear_faults();
         scene.crustlet.wait_pod("web", "Running");

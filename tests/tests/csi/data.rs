@@ -49,7 +49,9 @@ impl Drop for ImmutableFile {
 fn an_image_without_a_record_is_not_removed() {
     let scene = Scene::new();
     let volume = volume_with_data(&scene);
-    let (record, aside) = (record(&scene, &volume), scene.node.dir().join("aside"));
+    let record = record(&scene, &volume);
+    // On the same file system as the data directory.
+    let aside = scene.data().with_extension("aside");
     fs::rename(&record, &aside).unwrap();
     let request = create_request("pv", filesystem("ext4"));
     let error = expect_error(scene.call(request.clone()), Code::Internal);

@@ -148,6 +148,10 @@ impl Killer {
             "strace to have attached to all threads",
             WAIT_TIMEOUT,
             || {
+                // The daemon may still have been busy with the last call, and be killed already.
+                if !ops.is_running() {
+                    return true;
+                }
                 let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a running daemon");
                 tasks.flatten().all(|task| {
                     let status = fs::read_to_string(task.path().join("status")).unwrap_or_default();
