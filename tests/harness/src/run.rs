@@ -54,8 +54,8 @@ impl Run {
         })
     }
 
-    /// Runs a command with empty standard input. Calls `end`, which must end the command, when it has written `stdout`
-    /// and `stderr` or has not done so for long. `end` is not called if the command has ended before.
+    /// Runs a command with empty standard input. Calls `end`, which must end the command, when it has written `stdout`,
+    /// and `stderr` after any warnings, or has not done so for long. `end` is not called if the command has ended before.
     #[track_caller]
     pub fn ended_after(
         command: &mut Command,
@@ -65,7 +65,7 @@ impl Run {
         let mut running = RunningCommand::spawn(command);
         holds_within(WAIT_TIMEOUT, || {
             let (out, err) = running.output();
-            running.has_ended() || (&*out, &*err) == (stdout, stderr)
+            running.has_ended() || (out == stdout && err.ends_with(stderr))
         });
         if !running.has_ended() {
             end();

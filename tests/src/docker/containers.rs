@@ -22,7 +22,8 @@ impl Docker {
     }
 
     /// Runs a script in the foreground, in a container with `--rm`. The container exits with `code` after the client
-    /// has written these texts to its standard output and standard error.
+    /// has written these texts to its standard output and standard error. The client's warnings about the machine
+    /// (`WARNING: IPv4 forwarding is disabled.`) are removed from standard error.
     ///
     /// The client stops writing when it learns that the container has ended, even if there is more to write (seen with
     /// docker 26.1 on a busy machine). So a part of what a container writes at its end may be missing.
@@ -32,9 +33,15 @@ impl Docker {
         let script = format!("trap 'exit {code}' TERM; {script}; sleep 2147483647 & wait");
         let flags = [&["--rm", "--name", &name], flags].concat();
         let arguments = self.run_command(DOCKER_IMAGE, &flags, &["/bin/sh", "-ec", &script]);
-        Run::ended_after(self.files.client().args(arguments), texts, || {
+        let run = Run::ended_after(self.files.client().args(arguments), texts, || {
             let _ = self.run(&["kill", "--signal=TERM", &name]);
-        })
+        });
+        let stderr = run.stderr.split_inclusive('\n');
+        let stderr = stderr.filter(|line| !line.starts_with("WARNING: "));
+        Run {
+            stderr: stderr.collect(),
+            ..run
+        }
     }
 
     /// Runs a script in a new container, which must succeed, and returns its standard output from the container's log.
