@@ -58,13 +58,13 @@ if [ -n "$$missing" ]; then \
 fi
 endef
 
-# Installs version $(2) of the cargo tool $(1) with the options $(3), unless some version of it is installed. Without
-# debug information, because that takes a third longer.
+# Installs version $(2) of the cargo tool $(1) with the options $(3), unless some version of it is installed. It
+# is built without debug information, which nobody needs here.
 define tool
 @command -v $(1) >/dev/null || CARGO_PROFILE_DEV_DEBUG=0 cargo install --quiet --locked --debug $(3) $(1)@$(2)
 endef
 
-# Without `self-update`, which needs a TLS library that takes longer to build than the rest.
+# Without `self-update`, and so without its HTTP client and TLS library.
 nextest = $(call tool,cargo-nextest,$(CARGO_NEXTEST_VERSION),--no-default-features --features default-no-update)
 
 # TEST and SUITE only count as arguments of make. Variables of these names in the environment would silently leave out
@@ -190,7 +190,7 @@ check: ## Check formatting, lints, licences, documentation, and the dependencies
 # All tests, and the programs that they run. runcrust and its hook are those of a release, because tests limit their
 # sizes, instructions and system calls. The daemons are unoptimised: their optimised build takes five minutes of
 # processor time, and `make vm-test` tests those of the packages. Both builds run at once, because each has parts that
-# use one processor.
+# use one processor. DELEGATE=youki is only valid for `engines`, so it is not passed on.
 .PHONY: tested
 tested:
 	$(call debian,$(BUILD_PACKAGES))
@@ -372,7 +372,7 @@ release: ## Prepare the release VERSION=<x.y.z>: version, changelog, files, note
 	@sh deploy/release.sh '$(if $(filter command line,$(origin VERSION)),$(VERSION))'
 
 .PHONY: release-test
-release-test: bare upgrade-test image reproducible ## Run what CI has no time for, before a release
+release-test: bare test-all upgrade-test image reproducible ## Run what CI has no time for, before a release
 
 .PHONY: clean
 clean: ## Remove target/

@@ -196,7 +196,7 @@ async fn wait_until_gone(
             _ => {}
         }
         let (seconds, remaining) = (elapsed.as_secs(), remaining.join(", "));
-        status_line.show(&format!("{seconds}s: waiting until {remaining} has ended"));
+        status_line.show(&format!("{seconds}s: not deleted yet: {remaining}"));
     }
     Ok(())
 }

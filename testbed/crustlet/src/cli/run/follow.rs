@@ -99,8 +99,9 @@ pub(super) async fn follow(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while follower.is_waiting() {
         tokio::select! {
+            // Events are printed before the status that they caused.
             biased;
-            event = follower.next_event() => follower.record_event(&event?),
+            event = follower.next_event() => follower.handle_event(&event?),
             _ = ticks.tick() => {
                 follower.poll(client).await?;
                 follower.show_status(started.elapsed());
@@ -149,7 +150,7 @@ impl Follower {
     }
 
     /// Prints an event if it is of one of the pods.
-    fn record_event(&mut self, event: &Event) {
+    fn handle_event(&mut self, event: &Event) {
         if let Some(line) = record_event(&mut self.pods, event, self.since, &mut self.table) {
             self.status_line.clear();
             eprint(line);
@@ -194,7 +195,7 @@ impl Follower {
         // The stream has each event that the agent recorded, in the same order.
         while latest.is_some() && self.last_event != latest {
             let event = self.next_event().await?;
-            self.record_event(&event);
+            self.handle_event(&event);
         }
         Ok(())
     }
