@@ -25,7 +25,9 @@ pub(crate) fn run(file: &Path, is_explicit: bool) -> ExitCode {
         passed &= finding.verdict != CheckVerdict::Fail;
     };
     let settings = Settings::load(file, is_explicit);
-    report(finding("configuration", &settings, |_| path_text(file)));
+    report(finding("configuration", &settings, |settings| {
+        source_text(settings.source.as_deref())
+    }));
     let settings = settings.unwrap_or_default();
     report(check::root_user());
     report(host_features::check_capabilities());
@@ -35,7 +37,9 @@ pub(crate) fn run(file: &Path, is_explicit: bool) -> ExitCode {
         report(finding("runtime-cli", &trusted, |()| path_text(program)));
     }
     let config = settings.runtime_config();
-    report(finding("runtime's configuration", &config, config_source));
+    report(finding("runtime's configuration", &config, |config| {
+        source_text(config.source.as_deref())
+    }));
     if let Ok(config) = &config {
         check_runtime_config(&settings, config)
             .into_iter()
@@ -75,8 +79,8 @@ fn path_text(path: &Path) -> String {
     path.display().to_string()
 }
 
-fn config_source(config: &Config) -> String {
-    let source = config.source.as_deref();
+/// Returns the text for a configuration that was read from a file, or is the default.
+fn source_text(source: Option<&Path>) -> String {
     source.map_or_else(|| "the defaults".to_owned(), path_text)
 }
 

@@ -30,6 +30,9 @@ const RANGES: [(&str, i64, i64); 10] = [
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct Settings {
+    /// The file that was read. `None` if it doesn't exist.
+    #[serde(skip)]
+    pub(crate) source: Option<PathBuf>,
     /// The socket of `crust.v1.Runtime`.
     pub(crate) listen: PathBuf,
     /// The socket of `crust.runtime.v1alpha1`. Empty for none.
@@ -70,6 +73,7 @@ pub(crate) struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
+            source: None,
             listen: ops::DEFAULT_SOCKET.into(),
             crust_listen: "/run/runcrust/crust.sock".into(),
             metrics_listen: String::new(),
@@ -111,12 +115,14 @@ impl Settings {
     /// Reads the settings from a file. If the file doesn't exist, the defaults apply, unless `is_explicit` says that
     /// the command line names the file.
     pub(crate) fn load(path: &Path, is_explicit: bool) -> Result<Self, ConfigError> {
-        let settings = match config::read(path)? {
-            Some(text) => Self::parse(path, &text)?,
-            None if is_explicit => return Err(config::not_found(path)),
-            None => Self::default(),
-        };
-        Ok(settings)
+        match config::read(path)? {
+            Some(text) => Ok(Self {
+                source: Some(path.to_path_buf()),
+                ..Self::parse(path, &text)?
+            }),
+            None if is_explicit => Err(config::not_found(path)),
+            None => Ok(Self::default()),
+        }
     }
 
     fn parse(path: &Path, text: &str) -> Result<Self, ConfigError> {
@@ -252,7 +258,20 @@ mod tests {
         let documented = include_str!("../../../docs/crust_ops.md");
         let rows = documented_defaults(documented);
         assert_eq!(rows.lines().count(), 16, "{rows}");
-        assert_eq!(parse(&rows).unwrap(), settings);
+        for row in rows.lines() {
+            let with_row = parse(row).unwrap();
+            assert_eq!(with_row, settings, "docs/crust_ops.md says: {row}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_exist_is_not_the_source() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("crust_ops.toml");
+        assert_eq!(Settings::load(&file, false).unwrap().source, None);
+        std::fs::write(&file, "").unwrap();
+        let settings = Settings::load(&file, false).unwrap();
+        assert_eq!(settings.source, Some(file));
     }
 
     /// Returns the documented defaults as the text of a configuration file.
@@ -271,7 +290,11 @@ mod tests {
     fn the_installed_file_shows_the_defaults() {
         let installed = include_str!("../../../deploy/etc/crust_ops.toml");
         let settings = Settings::default();
-        assert_eq!(parse(installed).unwrap(), settings);
+        assert_eq!(
+            parse(installed).unwrap(),
+            settings,
+            "deploy/etc/crust_ops.toml"
+        );
         // Text has a space after the `#`, and settings don't.
         let commented = installed.lines().filter_map(|line| line.strip_prefix('#'));
         let commented: Vec<&str> = commented.filter(|line| !line.starts_with(' ')).collect();
@@ -279,7 +302,24 @@ mod tests {
         assert_eq!(parse(&commented).unwrap(), settings);
         let documented = documented_defaults(include_str!("../../../docs/crust_ops.md"));
         let table = |text: &str| toml::from_str::<toml::Table>(text).unwrap();
-        assert_eq!(table(&commented), table(&documented));
+        let files = "deploy/etc/crust_ops.toml (left) and docs/crust_ops.md (right)";
+        assert_eq!(table(&commented), table(&documented), "{files}");
+    }
+
+    #[test]
+    fn services_stop_later_than_calls_in_progress() {
+        let unit = include_str!("../../../deploy/systemd/crust_ops.service");
+        let daemon_set = include_str!("../../../deploy/kubernetes/base/daemonset.yaml");
+        for (text, key) in [
+            (unit, "TimeoutStopSec="),
+            (daemon_set, "terminationGracePeriodSeconds: "),
+        ] {
+            let mut lines = text.lines();
+            let seconds = lines.find_map(|line| line.trim_start().strip_prefix(key));
+            let seconds: u64 = seconds.unwrap().parse().unwrap();
+            let drain_timeout = Settings::default().drain_timeout;
+            assert!(drain_timeout < seconds, "{key}{seconds}: {drain_timeout}");
+        }
     }
 
     #[test]

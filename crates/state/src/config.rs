@@ -323,7 +323,6 @@ mod tests {
         Config::parse(Path::new("/etc/x.toml"), text).map_err(|error| error.to_string())
     }
 
-    /// The expected defaults are those in docs/configuration.md.
     #[test]
     fn an_empty_file_gives_the_defaults() {
         let defaults = Config {
@@ -357,24 +356,47 @@ mod tests {
     #[test]
     fn the_installed_file_and_the_documentation_list_all_keys() {
         let installed = include_str!("../../../deploy/etc/config.toml");
-        assert_eq!(parse(installed).unwrap(), parse("").unwrap());
+        let file = "deploy/etc/config.toml";
+        assert_eq!(parse(installed).unwrap(), parse("").unwrap(), "{file}");
         let shown = installed.lines().filter_map(|line| line.strip_prefix('#'));
         let shown: Vec<&str> = shown.filter(|line| line.contains(" = ")).collect();
         let defaults = shown.iter().filter(|line| !line.starts_with(' '));
         let defaults: Vec<&str> = defaults.copied().collect();
-        assert_eq!(parse(&defaults.join("\n")).unwrap(), parse("").unwrap());
+        let shown_defaults = parse(&defaults.join("\n")).unwrap();
+        assert_eq!(shown_defaults, parse("").unwrap(), "{file}");
         let all = shown.join("\n").replace("\n ", "\n");
         let keys = toml::from_str::<toml::Table>(all.trim()).unwrap();
-        let documented = include_str!("../../../docs/configuration.md");
-        let documented = documented
-            .lines()
-            .filter_map(|line| line.strip_prefix("| `"));
-        let documented = documented.filter_map(|row| row.split_once("` | "));
-        let mut documented: Vec<&str> = documented.map(|(key, _)| key).collect();
+        let mut documented: Vec<&str> = documented_rows().map(|(key, _)| key).collect();
         documented.sort_unstable();
         let mut keys: Vec<&str> = keys.keys().map(String::as_str).collect();
         keys.sort_unstable();
-        assert_eq!(keys, documented);
+        assert_eq!(
+            keys, documented,
+            "deploy/etc/config.toml (left) and docs/configuration.md (right)"
+        );
+    }
+
+    /// Returns the key and the rest of each row in docs/configuration.md.
+    fn documented_rows() -> impl Iterator<Item = (&'static str, &'static str)> {
+        let rows = include_str!("../../../docs/configuration.md").lines();
+        rows.filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
+    }
+
+    #[test]
+    fn the_documented_defaults_are_the_defaults() {
+        let mut in_words = Vec::new();
+        for (key, rest) in documented_rows() {
+            let (default, _) = rest.split_once(" | ").unwrap();
+            let row = format!("{key} = {}", default.trim_matches('`'));
+            if toml::from_str::<toml::Table>(&row).is_ok() {
+                let with_row = parse(&row).unwrap();
+                let without = parse("").unwrap();
+                assert_eq!(with_row, without, "docs/configuration.md says: {row}");
+            } else {
+                in_words.push(key);
+            }
+        }
+        assert_eq!(in_words, ["delegate", "delegate_kind", "hook", "log"]);
     }
 
     #[test]

@@ -89,3 +89,18 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     notify_stopping();
     Ok(servers.shut_down(DRAIN_TIMEOUT).await?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_end_later_than_calls_in_progress() {
+        let daemon_set = include_str!("../../../deploy/kubernetes/csi/daemonset.yaml");
+        let key = "terminationGracePeriodSeconds: ";
+        let mut lines = daemon_set.lines();
+        let seconds = lines.find_map(|line| line.trim_start().strip_prefix(key));
+        let seconds = seconds.unwrap().parse().unwrap();
+        assert!(DRAIN_TIMEOUT < Duration::from_secs(seconds), "{seconds}");
+    }
+}
