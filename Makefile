@@ -17,6 +17,7 @@ MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
 # Debian release for `make engines` and for the node. `make test` uses this machine's engines.
 RELEASE ?= trixie
+PROGRAMS = crust-mount-hook runcrust crust_ops crust-csi crustlet
 TORTURE = 500
 FUZZ_TIME = 60
 N       = 2000
@@ -35,7 +36,7 @@ YOUKI_VERSION         := 0.7.0
 BUILD_PACKAGES := gcc libc6-dev
 RUN_PACKAGES   := $(BUILD_PACKAGES) runc crun containerd e2fsprogs mount util-linux busybox-static
 CONFORMANCE_PACKAGES := $(BUILD_PACKAGES) e2fsprogs xfsprogs btrfs-progs mount util-linux busybox-static
-TEST_PACKAGES  := $(RUN_PACKAGES) tini strace xfsprogs btrfs-progs buildah podman systemd groff-base
+TEST_PACKAGES  := $(RUN_PACKAGES) git tini strace xfsprogs btrfs-progs buildah podman systemd groff-base
 BENCH_PACKAGES := $(RUN_PACKAGES) musl-tools strace xfsprogs bindfs fuse3
 FUZZ_PACKAGES  := $(BUILD_PACKAGES) g++
 VM_PACKAGES    := $(BUILD_PACKAGES) e2fsprogs mmdebstrap zstd
@@ -76,6 +77,28 @@ ifneq ($(origin SUITE),command line)
 override SUITE :=
 endif
 
+# make ignores variables that it does not know, so `make test test=x` would run all tests.
+KNOWN_VARIABLES := ARCH ARGS BARE CALLS CARGO% CRUN CRUST_ROOT DELEGATE DESTDIR FROM FUZZ_TARGET FUZZ_TIME KUBELET_DIR \
+	MAKE% N ONLY PODS PREFIX PROGRAMS RELEASE ROUNDS ROWS RUNC RUNCRUST_% RUNTIME RUST% SHORT SOURCE_DATE_EPOCH STEP SUITE \
+	TARGET TEST TORTURE VERSION VM_%
+on_command_line := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
+unknown_variables := $(filter-out $(KNOWN_VARIABLES) -%,$(on_command_line))
+ifneq ($(unknown_variables),)
+$(error no target uses the variable $(unknown_variables): `make help` names the variables of each target)
+endif
+ifneq ($(filter TEST SUITE DELEGATE,$(on_command_line)),)
+ifeq ($(filter test test-programs lean test-build engines torture,$(MAKECMDGOALS)),)
+$(error TEST, SUITE and DELEGATE are only used by `make test`, `make engines` and `make torture`)
+endif
+endif
+
+# The programs of tests, in every package.
+SUITES := $(sort $(notdir $(basename $(patsubst %/main.rs,%.rs,$(wildcard $(foreach \
+	package,crates/* fuzz manuals testbed/* tests tests/demo,$(package)/tests/*.rs $(package)/tests/*/main.rs))))))
+ifneq ($(filter-out $(SUITES),$(SUITE))$(word 2,$(SUITE)),)
+$(error SUITE='$(SUITE)' is not a suite. The suites are: $(SUITES))
+endif
+
 # A filterset of nextest: the suite $(1) or all, with the delegate $(2) or both, and with TEST in the test's name.
 filterset = $(if $(1),binary($(1)),all()) & $(if $(2),(not test(/::(runc|crun)$$/) | test(/::$(2)$$/)),all())$(if \
 	$(TEST), & test($(TEST)))
@@ -112,8 +135,10 @@ THREADS = --test-threads $(shell expr 2 '*' $$(nproc))
 # Runs a command in a mount namespace of its own, with mounts like those of a host with systemd.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh
 # The same for the suites. They wait until ended processes of containers have been reaped, which the init of some virtual
-# machines does only every few seconds; tini(1) as their subreaper does it at once.
-TEST_HOST := $(HOST) sh tests/on-tmpfs.sh tini -s --
+# machines does only every few seconds; tini(1) as their subreaper does it at once. Its input is no terminal: otherwise
+# it would take the terminal from this make's process group, and Ctrl-C would stop nothing after it.
+TEST_HOST := </dev/null $(HOST) sh tests/on-tmpfs.sh tini -s --
+run-tests = RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked --workspace $(THREADS)
 
 ##@ First steps
 
@@ -131,7 +156,7 @@ help: ## List the targets
 			print line \
 		}' $(MAKEFILE_LIST)
 
-# Unoptimised programs, because an optimised build takes minutes. `make test` builds the same ones.
+# Unoptimised programs, because an optimised build takes minutes.
 .PHONY: demo
 demo: ## Show one volume in two containers, end to end
 	@echo 'Building runcrust, its hook and the demo; the first time this takes about two minutes.'
@@ -139,10 +164,18 @@ demo: ## Show one volume in two containers, end to end
 	cargo build --locked --package runcrust --package crust-mount-hook --package runcrust-demo
 	@RUNCRUST_BIN_DIR='$(CURDIR)/target/debug' $(HOST) target/debug/demo
 
+build-daemons = RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release --target $(TARGET) \
+	--package crust-ops --package crust-csi --package crustlet
+
 .PHONY: build
-build: lean ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet into target/, as static programs
-	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --release \
-		--target $(TARGET) --package crust-ops --package crust-csi --package crustlet
+build: package-programs ## Build runcrust, crust-mount-hook, crust_ops, crust-csi and crustlet into target/, as static programs
+	$(build-daemons)
+
+# The programs of the Debian packages. Selects all daemons but builds only crust_ops, so that features, and thus compiled
+# crates, are those of `build`.
+.PHONY: package-programs
+package-programs: lean
+	$(build-daemons) --bin crust_ops
 	@install -t $(BIN) $(LEAN)/runcrust $(LEAN)/crust-mount-hook
 
 # The two programs that are run for every container.
@@ -152,10 +185,14 @@ lean:
 	RUSTFLAGS='$(RUSTFLAGS_RELEASE)' cargo build --locked --profile lean \
 		--target $(TARGET) --package runcrust --package crust-mount-hook
 
-# Each program is replaced by a rename, because running pods may call it at any time.
 .PHONY: install
-install: build manuals install-units ## Install the programs, manual pages and systemd units below PREFIX (/usr/local)
-	@for program in crust-mount-hook runcrust crust_ops crust-csi crustlet; do \
+install: build ## Install the programs, manual pages and systemd units below PREFIX (/usr/local)
+	@$(MAKE) --silent install-built
+
+# Installs what is built. Each program is replaced by a rename, because running pods may call it at any time.
+.PHONY: install-built
+install-built: manuals install-units
+	@for program in $(PROGRAMS); do \
 		new=$(DESTDIR)$(PREFIX)/bin/.$$program.new; \
 		install -D -m 0755 $(BIN)/$$program $$new && mv -f $$new $(DESTDIR)$(PREFIX)/bin/$$program || exit 1; \
 	done
@@ -176,7 +213,7 @@ check: ## Check formatting, lints, licences, documentation, and the dependencies
 	$(call tool,cargo-deny,$(CARGO_DENY_VERSION))
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
-	cargo deny --locked check bans licenses sources
+	cargo deny --locked check --hide-inclusion-graph bans licenses sources
 	RUSTDOCFLAGS='--deny warnings' cargo doc --quiet --locked --workspace --no-deps \
 		--document-private-items
 	@for package in runcrust crust-mount-hook; do \
@@ -186,41 +223,52 @@ check: ## Check formatting, lints, licences, documentation, and the dependencies
 			exit 1; \
 		fi; \
 	done
+	@echo 'make check: passed'
 
 # All tests, and the programs that they run. runcrust and its hook are those of a release, because tests limit their
-# sizes, instructions and system calls. The daemons are unoptimised: their optimised build takes five minutes of
-# processor time, and `make vm-test` tests those of the packages. Both builds run at once, because each has parts that
-# use one processor. DELEGATE=youki is only valid for `engines`, so it is not passed on.
-.PHONY: tested
-tested:
+# sizes, instructions and system calls. The daemons are unoptimised, because their optimised build takes nine minutes of
+# processor time; `make vm-test` tests the released crust_ops. Both builds run at once, because each has parts that use
+# one processor. DELEGATE=youki is only valid for `engines`, so it is not passed on.
+.PHONY: test-programs
+test-programs:
 	$(call debian,$(BUILD_PACKAGES))
-	@$(MAKE) --no-print-directory --jobs 2 DELEGATE= lean unoptimised
-	@install -D -t $(TESTED) $(LEAN)/runcrust $(LEAN)/crust-mount-hook \
+	@$(MAKE) --no-print-directory --jobs 2 DELEGATE= lean test-build
+	@install -D --strip -t $(TESTED) $(LEAN)/runcrust $(LEAN)/crust-mount-hook \
 		target/debug/crust_ops target/debug/crust-csi target/debug/crustlet
 
-.PHONY: unoptimised
-unoptimised:
+# Other targets build single programs with `--workspace --bin`, too. With `--package` cargo would select other features,
+# and compile many dependencies again.
+.PHONY: test-build
+test-build:
 	cargo build --locked --workspace --tests --bins
 
+# The exit status 4 is nextest's for a filter that no test matches.
 .PHONY: test
-test: tested ## Run the tests as root, with this machine's engines; SUITE=<suite>, TEST=<part of a name>, DELEGATE=runc|crun
+test: test-programs ## Run the tests as root, with this machine's engines; SUITE=<suite>, TEST=<part of a name>, DELEGATE=runc|crun
 	$(call debian,$(TEST_PACKAGES))
 	$(nextest)
-	RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked --workspace $(THREADS) \
-		$(if $(SUITE)$(TEST)$(DELEGATE),--ignore-default-filter -E '$(call filterset,$(SUITE),$(DELEGATE))')
+	$(run-tests) $(if $(SUITE)$(TEST)$(DELEGATE),--ignore-default-filter -E '$(call \
+		filterset,$(SUITE),$(DELEGATE))') || { \
+		status=$$?; \
+		if [ $$status -eq 4 ]; then \
+			echo 'make test: no test ran: either none has this name (cargo nextest list --workspace), or all of' \
+				'them are ignored on this machine (make vm-test, make engines)' >&2; \
+		fi; \
+		exit $$status; \
+	}
 
 # `.config/nextest.toml` says which tests `make test` leaves out.
 .PHONY: test-all
-test-all: tested ## Run the tests of `make test`, and in more suites both with runc and with crun
+test-all: test-programs ## Run the tests of `make test`, and in more suites both with runc and with crun
 	$(call debian,$(TEST_PACKAGES))
 	$(nextest)
-	RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked --workspace $(THREADS) --ignore-default-filter
+	$(run-tests) --ignore-default-filter
 
 # docs/conformance.md. Without RUNTIME, the runcrust that is built here is tested.
 .PHONY: conformance
 conformance: $(if $(RUNTIME),,lean) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
 	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
-	cargo build --quiet --locked --package conformance
+	cargo build --quiet --locked --workspace --bin conformance
 	@RUNTIME='$(or $(RUNTIME),$(LEAN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)
 
 .PHONY: fuzz
@@ -232,7 +280,7 @@ fuzz: ## Run each fuzz target for FUZZ_TIME (60) seconds; FUZZ_TARGET=<target> f
 .PHONY: grammar
 grammar: lean ## Record how the installed runc and crun parse command lines, into src/invocation/observed/
 	$(call debian,$(RUN_PACKAGES))
-	cargo build --quiet --locked --package runcrust-tests --bin grammar
+	cargo build --quiet --locked --workspace --bin grammar
 	@RUNCRUST_BIN_DIR='$(LEAN)' $(HOST) target/debug/grammar
 
 # Figures can only be compared if they are from the same run on the same machine.
@@ -256,15 +304,15 @@ ifeq ($(DELEGATE),youki)
 # The suites of nextest's profile `youki`, with this machine's engines. In the names of tests youki is `runc`. This is
 # only run by hand, because a build of youki takes minutes.
 .PHONY: engines
-engines: tested
+engines: test-programs
 	$(call debian,$(TEST_PACKAGES))
 	$(nextest)
 	cargo install --quiet --locked --root '$(YOUKI)' --no-default-features --features v1 youki@$(YOUKI_VERSION)
 	RUNCRUST_BIN_DIR='$(TESTED)' RUNC='$(YOUKI)/bin/youki' $(TEST_HOST) cargo nextest run --locked --profile youki \
-		--package runcrust-tests $(if $(SUITE)$(TEST),-E '$(call filterset,$(SUITE))')
+		--workspace $(if $(SUITE)$(TEST),-E '$(call filterset,$(SUITE))')
 else
 .PHONY: engines
-engines: tested ## Run the engine suites with the engines of Debian RELEASE=trixie|sid, docker included; SUITE=, TEST=, DELEGATE=runc|crun|youki, SHORT=1 as in CI
+engines: test-programs ## Run the engine suites with the engines of Debian RELEASE=trixie|sid, docker included; SUITE=, TEST=, DELEGATE=runc|crun|youki, SHORT=1 as in CI
 	$(call debian,$(TEST_PACKAGES) mmdebstrap)
 	$(nextest)
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(TESTED)' \
@@ -275,7 +323,7 @@ endif
 vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; VM_FILTER=<filterset>, RELEASE=trixie|bookworm
 	$(call debian,$(VM_PACKAGES))
 	$(nextest)
-	sh vm-image/run.sh test $(VM) '$(RELEASE)'
+	sh vm-image/run.sh test $(VM) '$(RELEASE)' '$(TESTED)'
 
 # All tests, except for those that are only run by hand, and those that need engines which the node does not have:
 # docker, buildah, and with Debian 12 podman 5.
@@ -289,13 +337,13 @@ vm-test-all: vm-test ## Run all tests in QEMU, except for docker, buildah and th
 .PHONY: vm-image
 vm-image: ## Build the node for `make vm-test`, a Debian image for QEMU, into target/vm/
 	$(call debian,$(VM_PACKAGES))
-	sh vm-image/run.sh image $(VM) '$(RELEASE)'
+	sh vm-image/run.sh image $(VM) '$(RELEASE)' '$(TESTED)'
 
 .PHONY: vm-shell
 vm-shell: ## Open a root shell on the node in QEMU, with the tests
 	$(call debian,$(VM_PACKAGES))
 	$(nextest)
-	sh vm-image/run.sh shell $(VM) '$(RELEASE)'
+	sh vm-image/run.sh shell $(VM) '$(RELEASE)' '$(TESTED)'
 
 ##@ Test for a long time
 
@@ -305,7 +353,7 @@ torture: build ## Kill programs after each step of a volume operation, crustlet 
 	$(call debian,$(TEST_PACKAGES))
 	$(nextest)
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_TORTURE=$(TORTURE) RUNCRUST_TORTURE_STEP='$(STEP)' $(TEST_HOST) \
-		cargo nextest run --locked --profile torture --package runcrust-tests --test csi --test interrupted --test ops --test restarts \
+		cargo nextest run --locked --profile torture --workspace --test csi --test interrupted --test ops --test restarts \
 		$(if $(TEST),-E 'test(=$(TEST))')
 
 .PHONY: soak
@@ -313,7 +361,7 @@ soak: build ## Run and kill N (2000) pods, 8 at a time, and PODS (100) pods of c
 	$(call debian,$(TEST_PACKAGES))
 	$(nextest)
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_SOAK=$(N) RUNCRUST_SOAK_PODS=$(PODS) $(TEST_HOST) \
-		cargo nextest run --locked --profile soak --package runcrust-tests --test soak --no-capture
+		cargo nextest run --locked --profile soak --workspace --test soak --no-capture
 
 # Early revisions have no crust_ops, so its test is left out for them.
 .PHONY: upgrade-test
@@ -322,7 +370,7 @@ upgrade-test: build ## Upgrade from FROM=<revision> and downgrade again, while p
 	$(nextest)
 	TARGET='$(TARGET)' sh tests/old-programs.sh '$(FROM)' '$(OLD)'
 	RUNCRUST_BIN_DIR='$(BIN)' RUNCRUST_OLD_BIN_DIR='$(OLD)/bin' $(TEST_HOST) \
-		cargo nextest run --locked --package runcrust-tests --test upgrade \
+		cargo nextest run --locked --workspace --test upgrade \
 		$$(test -e '$(OLD)/bin/crust_ops' || echo '-E not(test(crust_ops))')
 
 .PHONY: bare
@@ -337,16 +385,18 @@ bare: ## Run `make demo test` on the last commit in a minimal Debian; BARE=<targ
 manuals: ## Write the manual pages and shell completions into target/manuals/
 	$(call debian,$(BUILD_PACKAGES))
 	@rm -rf --one-file-system $(MANUALS)
-	cargo run --quiet --locked --package crust-manuals -- $(MANUALS)
+	cargo build --quiet --locked --workspace --bin manuals
+	@target/debug/manuals $(MANUALS)
 
 .PHONY: licenses
 licenses:
 	@mkdir -p target && sh deploy/licenses.sh $(TARGET) >target/licenses
 
 .PHONY: deb
-deb: build manuals licenses ## Build the Debian packages runcrust and crust-ops into target/deb/
+deb: package-programs manuals licenses ## Build the Debian packages runcrust and crust-ops into target/deb/
 	rm -rf --one-file-system target/deb
-	@$(MAKE) --silent install PREFIX=/usr DESTDIR=$(CURDIR)/target/deb/tree
+	@$(MAKE) --silent install-built PREFIX=/usr DESTDIR=$(CURDIR)/target/deb/tree \
+		PROGRAMS='crust-mount-hook runcrust crust_ops'
 	@install -D -m 0644 -t target/deb/tree/etc/runcrust deploy/etc/*.toml
 	@sh deploy/deb/build.sh target/deb/tree target/licenses target/deb
 

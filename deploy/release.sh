@@ -5,7 +5,8 @@
 #
 # It sets the version in Cargo.toml, Cargo.lock and the manifests, gives the section [Unreleased] of CHANGELOG.md the
 # version and today's date, and commits. It builds the files of the release from this commit, with the section as
-# RELEASE-NOTES.md, and tags the commit. If a step fails, the branch is as it was before.
+# RELEASE-NOTES.md, and tags the commit. If a step fails, the branch is as it was before, unless somebody has changed it
+# meanwhile.
 set -eu
 
 version=${1-}
@@ -37,7 +38,16 @@ old=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
     fail 'the section [Unreleased] of CHANGELOG.md is empty; hint: write what has changed for users'
 
 before=$(git rev-parse HEAD)
-trap 'git reset --quiet --hard "$before"' EXIT
+release=$before
+# The build takes minutes, in which this tree may be changed.
+take_back() {
+    if [ "$(git rev-parse HEAD)" != "$release" ] || { [ "$release" != "$before" ] && [ -n "$(git status --porcelain)" ]; }; then
+        echo "make release: failed, and the tree was changed meanwhile; hint: take back the commit $release yourself" >&2
+        return
+    fi
+    git reset --quiet --hard "$before"
+}
+trap take_back EXIT
 trap 'exit 1' HUP INT TERM
 
 sed -i "0,/^version = \".*\"/s//version = \"$version\"/" Cargo.toml
@@ -45,6 +55,7 @@ cargo update --quiet --workspace --offline
 sed -i -E "s,(image: localhost/[a-z-]+):.*,\1:$version," deploy/kubernetes/*/*.yaml
 sed -i "s/^## \[Unreleased\]\$/## [Unreleased]\n\n## [$version] - $(date --utc +%F)/" CHANGELOG.md
 git commit --quiet --all --message "release: $version"
+release=$(git rev-parse HEAD)
 
 # The time stamps of the released files are those of the new commit. The build must not inherit the flags and the
 # jobserver of the make that runs this script.

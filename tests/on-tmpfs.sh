@@ -7,11 +7,14 @@
 # a disk. ext4 without a journal, which many virtual machines have, is the slowest: for each new file it searches among
 # the inodes that were freed in the last seconds (recently_deleted() in fs/ext4/ialloc.c).
 #
-# If the working directory is below /tmp, nothing is mounted, because the mount would hide it.
+# If the repository or cargo's directory is below /tmp, nothing is mounted, because the mount would hide it.
 set -eu
 
-case $PWD/ in
-/tmp/*) ;;
-*) mount -t tmpfs -o mode=1777 tmp /tmp ;;
+case $PWD/:${CARGO_HOME-}/ in
+/tmp/* | *:/tmp/*) echo "$0: the tests write to the disk, because the repository or CARGO_HOME is below /tmp" >&2 ;;
+*)
+    mount -t tmpfs -o mode=1777 tmp /tmp
+    export TMPDIR=/tmp
+    ;;
 esac
 exec "$@"

@@ -4,8 +4,8 @@
 #   sh vm-image/payload.sh IMAGE ARCHIVE NEXTEST PROGRAMS PACKAGE.deb…
 #
 # NEXTEST is the program cargo-nextest, and ARCHIVE its archive of this workspace's tests. The PACKAGEs are those that
-# are installed on the node. PROGRAMS is the directory of the programs that are in no package. VM_FILTER is a filterset
-# of nextest that replaces the one of the profile.
+# are installed on the node. PROGRAMS is a directory with crust-csi and crustlet, which are in no package. VM_FILTER is a
+# filterset of nextest that replaces the one of the profile.
 set -eu
 
 image=$1 archive=$2 nextest=$3 programs=$4
@@ -22,7 +22,7 @@ cp "$programs/crust-csi" "$programs/crustlet" "$payload/programs"
 cp "$nextest" "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
 # nextest lists and runs the tests of a package in the package's directory. Some tests read files of deploy/ and docs/.
-(cd "$workspace" && cp -R .config Cargo.toml Makefile benches crates deploy docs fuzz hooks manuals src testbed \
+(cd "$workspace" && cp -R .config Cargo.toml Makefile README.md CONTRIBUTING.md benches crates deploy docs fuzz hooks manuals src testbed \
     tests "$payload/workspace")
 # Unpacked here, because the guest's emulated processor is slow, and without the debug information, which is nine tenths
 # of the size.

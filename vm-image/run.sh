@@ -1,13 +1,14 @@
 #!/bin/sh
 # Builds the node, and boots it for tests or for a shell (`make vm-image`, `make vm-test`, `make vm-shell`):
 #
-#   sh vm-image/run.sh image|test|shell DIRECTORY RELEASE
+#   sh vm-image/run.sh image|test|shell DIRECTORY RELEASE PROGRAMS
 #
 # RELEASE is the node's Debian release. What is built for the node is kept in DIRECTORY; what is written on the node is
-# not. docs/testing.md lists the environment variables.
+# not. PROGRAMS is a directory with crust-csi and crustlet, which are in no package. docs/testing.md lists the environment
+# variables.
 set -eu
 
-action=$1 directory=$2 release=$3
+action=$1 directory=$2 release=$3 programs=$4
 here=$(dirname "$0")
 
 mkdir -p "$directory"
@@ -27,6 +28,7 @@ if [ "$action" = image ]; then
     sh "$here/node.sh" "$directory" "$release" "$@" 9>&-
     exit
 fi
+make --silent test-programs 9>&-
 # QEMU of Debian 13, because with QEMU 7.2 of Debian 12 a processor can run an instruction that another one has just
 # replaced, and Linux panics with "Oops: int3". QEMU 8.1 fixed that ("accel/tcg: Always lock pages before translation").
 qemu=$(sh "$here/base.sh" "$directory/qemu" trixie "$here/qemu.packages" --variant=extract 9>&-)
@@ -36,7 +38,7 @@ if [ "$action" = test ]; then
 fi
 node=$(sh "$here/node.sh" "$directory" "$release" "$@" 9>&-)
 sh "$here/payload.sh" "$directory/payload.img" "$directory/tests.tar.zst" \
-    "$(command -v cargo-nextest)" target/deb/tree/usr/bin "$@" 9>&-
+    "$(command -v cargo-nextest)" "$programs" "$@" 9>&-
 if [ "$action" = test ]; then
     # In the place of this process, so that a signal to it stops the guest.
     exec sh "$here/boot.sh" "$qemu" "$node" "$directory/payload.img" "$directory/console.log" "$counts"

@@ -3,7 +3,7 @@
 #
 #   sh deploy/deb/build.sh TREE LICENSES OUT
 #
-# TREE is the directory that `make install PREFIX=/usr` installed into. LICENSES is a file with the licences of the
+# TREE is the directory that `make install-built PREFIX=/usr` installed into. LICENSES is a file with the licences of the
 # crates that are linked in. The time stamps in the packages are SOURCE_DATE_EPOCH, and the same files give the same
 # packages.
 set -eu

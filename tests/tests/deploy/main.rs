@@ -1,7 +1,9 @@
-//! The manifests in `deploy/kubernetes`: the API server would accept them, and they refer to each other correctly.
+//! The manifests in `deploy/kubernetes`, which the API server would accept and which refer to each other correctly, and
+//! `make release`.
 
 mod config_map;
 mod csi;
 mod deletion;
 mod files;
 mod manifests;
+mod release;

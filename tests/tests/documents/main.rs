@@ -2,6 +2,7 @@
 
 mod crustlet;
 mod makefile;
+mod suites;
 mod test_names;
 
 use std::collections::BTreeMap;

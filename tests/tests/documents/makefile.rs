@@ -5,7 +5,7 @@ use std::process::Command;
 use runcrust_tests::Run;
 
 #[test]
-fn unknown_delegates_are_refused() {
+fn variables_that_would_select_nothing_are_refused() {
     let workspace = std::env::var("CARGO_MANIFEST_DIR").unwrap() + "/..";
     for (arguments, is_accepted) in [
         ("engines DELEGATE=youki", true),
@@ -19,6 +19,12 @@ fn unknown_delegates_are_refused() {
         ("engines DELEGATE=youki SHORT=1", false),
         ("engines DELEGATE=kata", false),
         ("test DELEGATE='runc crun'", false),
+        ("test SUITE=loops", true),
+        ("test SUITE=crust_ops", false),
+        ("test SUITE='pod ops'", false),
+        ("test TEST=subpath", true),
+        ("test test=subpath", false),
+        ("install prefix=/usr", false),
     ] {
         let mut make = Command::new("sh");
         // With TARGET the Makefile does not call rustup to find one.

@@ -1,5 +1,5 @@
-//! Tests of fsGroup. The result on a generated tree is compared, file by file, with the result of a simple
-//! implementation of kubelet's rules on a copy of the tree. Nothing outside of the volume may change.
+//! fsGroup: on generated trees the result is that of a simple implementation of kubelet's rules, and nothing outside of
+//! the volume changes. Both results are compared file by file.
 
 mod budgets;
 mod file_systems;
