@@ -77,7 +77,10 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     device.wait_until_free(WAIT_TIMEOUT);
     let _ = node.unstage(&other_target).success();
     out.run(&node.unstage(&target).success());
-    out.none("records of runcrust", node.records().len());
+    out.none(
+        "files that runcrust keeps about volumes",
+        node.records().len(),
+    );
 }
 
 fn create(node: &Node, out: &Transcript, name: &str, bundle: &Bundle) -> Container {

@@ -47,7 +47,7 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     let mounts = device.host_mounts().len();
     out.none(&format!("mounts of {}", device.path().display()), mounts);
 
-    out.step("If a volume cannot be mounted, the pod's events have the reason. Here its metadata was overwritten.");
+    out.step("A volume that cannot be mounted fails its container, with the reason in the pod's events. The demo overwrites its metadata to show that.");
     let info = node.entry(&target).join("mountInfo.json");
     let staged = fs::read(&info).expect("read mountInfo.json");
     fs::write(&info, "{}").expect("write mountInfo.json");
@@ -64,7 +64,10 @@ pub(crate) fn show(delegate: Delegate, mut out: Transcript) {
     cri.remove_pod(&sandbox).expect("RemovePodSandbox");
     device.wait_until_free(WAIT_TIMEOUT);
     out.run(&node.unstage(&target).success());
-    out.none("records of runcrust", node.records().len());
+    out.none(
+        "files that runcrust keeps about volumes",
+        node.records().len(),
+    );
 }
 
 /// Returns the part of an id that is shown.

@@ -9,12 +9,13 @@ mod transcript;
 use std::process::Command;
 use std::time::Instant;
 
-use runcrust_harness::{Delegate, Run};
+use runcrust_harness::{Delegate, Run, cleanup};
 
 use crate::transcript::Transcript;
 
 fn main() {
     let start = Instant::now();
+    cleanup::announce_interruption("Interrupted. The demo removes what it created.");
     let out = Transcript::new();
     println!(
         "runcrust mounts a pod's CSI volume inside the pod's sandbox, not on the host. This demo uses\n\
@@ -26,7 +27,7 @@ fn main() {
     command_line::show(Delegate::Runc, Transcript::new());
     out.title("The same pod in Kubernetes' way: containerd's CRI, with the handler `crust`");
     cri::show(Delegate::Runc, Transcript::new());
-    out.title("Both again, with crun instead of runc");
+    out.title("The same steps with crun instead of runc, checked without showing their results");
     command_line::show(Delegate::Crun, Transcript::brief());
     cri::show(Delegate::Crun, Transcript::brief());
 
@@ -37,7 +38,7 @@ fn main() {
     println!(
         "What to try next:\n\
          \n\
-         \x20 make test TEST=subpath          one of the tests; `make help` lists more\n\
+         \x20 make test TEST=subpath          the tests of subPath; builds everything first, in minutes\n\
          \x20 make install                    then: runcrust install containerd --dry-run\n\
          \x20 docs/crustlet.md                pods, claims and a CSI driver on this machine, without Kubernetes\n\
          \x20 docs/operators.md               runcrust on your nodes",

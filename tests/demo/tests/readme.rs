@@ -1,5 +1,6 @@
 //! The README shows what the demo prints.
 
+use std::env;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -9,17 +10,22 @@ use runcrust_harness::transcript::{matches_shortened, normalize};
 
 #[test]
 fn the_transcript_in_the_readme_is_that_of_the_demo() {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    // The runner's variables, because in the guest the tests are not where they were built.
+    let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo's directory of the package");
+    let program = env::var_os("NEXTEST_BIN_EXE_demo");
+    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_demo").into());
+    let file = Path::new(&package).join("../../README.md");
     let readme = fs::read_to_string(&file).expect("README.md");
-    let shown = readme.split_once("long lines shortened:\n\n");
+    let shown = readme.split_once("\n    1. ");
     let (_, shown) = shown.expect("README.md has a transcript");
+    let shown = format!("    1. {shown}");
     let shown: Vec<String> = shown
         .lines()
         .take_while(|line| line.starts_with("    "))
         .map(normalize)
         .collect();
     assert!(shown.len() > 10, "{shown:?}");
-    let demo = Run::capture(&mut Command::new(env!("CARGO_BIN_EXE_demo"))).success();
+    let demo = Run::capture(&mut Command::new(program)).success();
     let mut printed = demo.stdout.lines().map(normalize);
     for line in shown {
         assert!(

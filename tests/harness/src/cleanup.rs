@@ -7,7 +7,8 @@
 use std::cell::Cell;
 use std::io::{Write as _, stderr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::Duration;
 
@@ -38,6 +39,9 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     running: 0,
     closing: None,
 });
+
+/// Printed when a signal ends the process.
+static INTERRUPTION: OnceLock<&str> = OnceLock::new();
 
 thread_local! {
     /// The number of [`OperationGuard`] guards that this thread holds.
@@ -139,6 +143,27 @@ fn lock_for_change() -> MutexGuard<'static, Registry> {
     }
 }
 
+/// Prints a message when a signal ends the process, and hides the panics of the main thread that follow from Ctrl-C: the
+/// terminal sends SIGINT to the programs that this process runs as well, and they fail.
+///
+/// # Panics
+///
+/// If signal handlers cannot be installed.
+pub fn announce_interruption(message: &'static str) {
+    install_handlers();
+    INTERRUPTION.get_or_init(|| message);
+    let interrupted = Arc::new(AtomicBool::new(false));
+    // The handler itself sets the flag, because the main thread may panic before another thread can run.
+    signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).expect("a handler for SIGINT");
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        let is_main = thread::current().name() == Some("main");
+        if !(is_main && interrupted.load(Ordering::Relaxed)) {
+            report(panic);
+        }
+    }));
+}
+
 fn install_handlers() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -153,6 +178,9 @@ fn install_handlers() {
             Signals::new([SIGINT, SIGTERM, SIGHUP]).expect("signal handlers for the cleanup");
         thread::spawn(move || {
             for signal in signals.forever() {
+                if let Some(message) = INTERRUPTION.get() {
+                    let _ = writeln!(stderr(), "\n{message}");
+                }
                 run_all();
                 let _ = emulate_default_handler(signal);
             }
