@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nix::fcntl::{Flock, FlockArg};
@@ -221,6 +221,40 @@ on_each_delegate! {
         assert_eq!(errors.count(), 0);
     }
 
+    fn an_orphaned_hook_keeps_the_next_sandboxs_record(delegate: Delegate) {
+        let volume = StagedVolume::new(delegate);
+        let sandbox = volume.container(&volume.sandbox_bundle(POD).write());
+        let lock = File::options().append(true).create(true).open(volume.lock_file(&volume.target)).unwrap();
+        let held = Flock::lock(lock, FlockArg::LockExclusive).unwrap();
+        let create = || {
+            let create = sandbox.spawn(sandbox.create_command());
+            let record = sandbox_record(&volume, &sandbox);
+            wait_until("the sandbox's record", WAIT_TIMEOUT, || {
+                fs::read(&record).is_ok_and(|record| !record.is_empty())
+            });
+            create
+        };
+        let mut killed = create();
+        let directory = utf8(volume.dir().path());
+        let hooks = || process::with_command_line(|line| line.contains("crust-mount-hook") && line.contains(directory));
+        let first_record = fs::read(sandbox_record(&volume, &sandbox)).unwrap();
+        kill(killed.id().cast_signed());
+        let _ = killed.wait().unwrap();
+        sandbox.clean_up_after_kill();
+        assert_eq!(hooks().len(), 1, "the hook outlives the delegate, and waits for the lock");
+        let mut second = create();
+        wait_until("the second record", WAIT_TIMEOUT, || {
+            fs::read(sandbox_record(&volume, &sandbox)).is_ok_and(|record| record != first_record)
+        });
+        drop(held);
+        assert!(second.wait().unwrap().success(), "{:?}", sandbox.last_log_error());
+        let _ = sandbox.start().success();
+        wait_until("the hooks to end", WAIT_TIMEOUT, || hooks().is_empty());
+        let process = process_of(&volume, &sandbox);
+        assert_eq!(process["pid"], sandbox.pid());
+        let _app = volume.app(&sandbox);
+    }
+
     fn containers_can_be_stopped_with_a_wrong_configuration(delegate: Delegate) {
         let (volume, sandbox) = StagedVolume::with_sandbox(delegate);
         let app = volume.app(&sandbox);
@@ -303,11 +337,13 @@ on_each_delegate! {
 }
 
 /// Returns the process of a sandbox in the form of a record.
+fn sandbox_record(node: &Node, sandbox: &Container) -> PathBuf {
+    let file = format!("sandboxes/{}.json", sandbox.id());
+    node.handler().state_dir().join(file)
+}
+
 fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
-    let file = node
-        .handler()
-        .state_dir()
-        .join(format!("sandboxes/{}.json", sandbox.id()));
+    let file = sandbox_record(node, sandbox);
     let record: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     record["process"].clone()
 }

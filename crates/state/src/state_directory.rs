@@ -47,6 +47,13 @@ pub enum StateError {
         /// The id in the record.
         id: String,
     },
+    /// Another sandbox with the same id was created in the meantime.
+    #[error("{}: process {pid} is a newer sandbox with this id; hint: if it isn't, delete that sandbox", path.display())]
+    NewerSandbox {
+        path: PathBuf,
+        /// The process of the newer sandbox.
+        pid: i32,
+    },
 }
 
 /// The state directory, `/run/runcrust` unless configured otherwise. It belongs to root and has mode 0700. The
@@ -193,7 +200,7 @@ impl StateDirectory {
         let record: Option<SandboxRecord> = self.read(SANDBOXES, id)?;
         match record {
             Some(other) if other.id != id => Err(StateError::OtherSandbox {
-                path: self.root.path().join(SANDBOXES).join(format!("{id}.json")),
+                path: self.sandbox_path(id),
                 id: other.id,
             }),
             record => Ok(record),
@@ -213,9 +220,25 @@ impl StateDirectory {
         records.map(|(_, record)| record).collect()
     }
 
+    /// Writes the record of a sandbox, unless a newer sandbox has the same id: if the delegate is killed, its hook runs
+    /// on, perhaps until the create has been repeated.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;
+        // A record that can't be read is replaced.
+        if let Ok(Some(other)) = self.sandbox(&record.id)
+            && other.process != record.process
+            && other.process.is_alive()
+        {
+            return Err(StateError::NewerSandbox {
+                path: self.sandbox_path(&record.id),
+                pid: other.process.pid,
+            });
+        }
         self.write(SANDBOXES, &record.id, record)
+    }
+
+    fn sandbox_path(&self, id: &str) -> PathBuf {
+        self.root.path().join(SANDBOXES).join(format!("{id}.json"))
     }
 
     /// Removes the record of a sandbox. Succeeds if it doesn't exist.
@@ -674,6 +697,34 @@ mod tests {
             state.sandbox("../locks/x"),
             Err(StateError::Id(_))
         ));
+    }
+
+    #[test]
+    fn the_record_of_a_newer_sandbox_is_not_replaced() {
+        let (_guard, state) = state();
+        let record = |pid: u32| SandboxRecord {
+            version: Version,
+            id: "s".to_owned(),
+            pod_uid: "u".to_owned(),
+            process: Process::from_pid(pid.cast_signed()).unwrap(),
+            mount_label: None,
+            failures: vec![],
+        };
+        let mut other = std::process::Command::new("sleep")
+            .arg("1000")
+            .spawn()
+            .unwrap();
+        let (older, newer) = (record(std::process::id()), record(other.id()));
+        state.write_sandbox(&newer).unwrap();
+        let error = state.write_sandbox(&older).unwrap_err().to_string();
+        let expected = format!("s.json: process {} is a newer sandbox", other.id());
+        assert!(error.contains(&expected), "{error}");
+        state.write_sandbox(&newer).unwrap();
+        assert_eq!(state.sandbox("s").unwrap(), Some(newer));
+        other.kill().unwrap();
+        let _ = other.wait().unwrap();
+        state.write_sandbox(&older).unwrap();
+        assert_eq!(state.sandbox("s").unwrap(), Some(older));
     }
 
     #[test]
