@@ -130,7 +130,7 @@ RUSTFLAGS_RELEASE = -C target-feature=+crt-static \
 	--remap-path-prefix=$(CURDIR)=/runcrust
 
 # Tests wait for processes most of the time, so more of them than there are processors run at once.
-THREADS = --test-threads $(shell expr 2 '*' $$(nproc))
+THREADS = --test-threads $(shell expr 3 '*' $$(nproc))
 
 # Runs a command in a mount namespace of its own, with mounts like those of a host with systemd.
 HOST := unshare --mount --propagation private sh tests/host-namespace.sh

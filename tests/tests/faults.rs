@@ -12,7 +12,7 @@ use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::process::kill_and_wait as kill;
 use runcrust_tests::volume::with_mounted;
 use runcrust_tests::{
-    Bundle, Container, Node, POD, StagedVolume, on_each_delegate, process, wait_until,
+    Bundle, Container, Node, POD, Run, StagedVolume, on_each_delegate, process, wait_until,
 };
 
 /// Returns the command in a new mount namespace whose mounts have this propagation.
@@ -253,6 +253,33 @@ on_each_delegate! {
         let process = process_of(&volume, &sandbox);
         assert_eq!(process["pid"], sandbox.pid());
         let _app = volume.app(&sandbox);
+    }
+
+    fn a_late_release_keeps_a_live_container_and_sandbox(delegate: Delegate) {
+        let volume = StagedVolume::new(delegate);
+        let sandbox_bundle = volume.sandbox_bundle(POD).write();
+        let sandbox = volume.run(&sandbox_bundle);
+        let app_bundle = volume.app_bundle(&sandbox).write();
+        let app = volume.run(&app_bundle);
+        let before = volume.records();
+        // The hooks of an earlier container with the same id, whose delegate was killed.
+        for (bundle, container) in [(&sandbox_bundle, &sandbox), (&app_bundle, &app)] {
+            let config = bundle.config();
+            let hooks = config["hooks"]["poststop"].as_array().unwrap();
+            assert!(!hooks.is_empty());
+            for hook in hooks {
+                let arguments = hook["args"].as_array().unwrap().iter().skip(1);
+                let state = format!(r#"{{"ociVersion": "1.0.2", "id": "{}", "status": "stopped", "bundle": "{}"}}"#, container.id(), bundle.path().display());
+                let mut command = Command::new("sh");
+                command.args(["-c", "state=$1; shift; echo \"$state\" | \"$@\"", "sh", &state]);
+                command.arg(hook["path"].as_str().unwrap()).args(arguments.map(|it| it.as_str().unwrap()));
+                let _ = Run::capture(&mut command).success();
+            }
+        }
+        assert_eq!(volume.records(), before);
+        let refused = volume.unstage().failure();
+        assert!(refused.stderr.contains("it is in use by pod"), "{refused}");
+        let _second = volume.app(&sandbox);
     }
 
     fn containers_can_be_stopped_with_a_wrong_configuration(delegate: Delegate) {

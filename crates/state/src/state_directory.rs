@@ -241,12 +241,6 @@ impl StateDirectory {
         self.root.path().join(SANDBOXES).join(format!("{id}.json"))
     }
 
-    /// Removes the record of a sandbox. Succeeds if it doesn't exist.
-    pub fn remove_sandbox(&self, id: &str) -> Result<(), StateError> {
-        check_id(id)?;
-        self.remove(SANDBOXES, id)
-    }
-
     /// Reads the record of a sandbox again, and removes it if `is_stale` returns true. Another sandbox with the same id
     /// may have replaced it meanwhile. Returns whether the record is gone.
     pub fn remove_sandbox_if(
@@ -690,8 +684,9 @@ mod tests {
             error.contains("t.json: this is the record of sandbox \"s\""),
             "{error}"
         );
-        state.remove_sandbox("s").unwrap();
-        state.remove_sandbox("s").unwrap();
+        assert!(!state.remove_sandbox_if("s", |_| false).unwrap());
+        assert!(state.remove_sandbox_if("s", |_| true).unwrap());
+        assert!(state.remove_sandbox_if("s", |_| true).unwrap());
         assert_eq!(state.sandbox("s").unwrap(), None);
         assert!(matches!(
             state.sandbox("../locks/x"),

@@ -4,6 +4,7 @@
 
 use crust_blockfs::DeviceNumber;
 use crust_state::record::{User, UserKind, UserMount, VolumeRecord};
+use crust_state::sandbox::SandboxRecord;
 use crust_state::{Process, TargetPath, Volume};
 
 use super::context::{Context, LockedVolume};
@@ -183,6 +184,9 @@ pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> boo
 /// Removes a container or sandbox that has ended from the volume's users, together with all users whose process has
 /// ended. The record and `runtime-cli` are removed with the last user.
 ///
+/// A user with this id whose process lives is a newer container, and stays: if the delegate is killed, its hook runs on,
+/// perhaps until the container has been created again.
+///
 /// The volume stays in its device's list of owners until it is unstaged, because the kernel may release the device only
 /// after the processes have ended.
 pub fn release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(), VolumeError> {
@@ -196,9 +200,8 @@ fn try_release(context: &Context<'_>, target: &TargetPath, id: &str) -> Result<(
     let Some(mut record) = locked.volume.record()? else {
         return Ok(());
     };
-    for kind in [UserKind::Sandbox, UserKind::Container, UserKind::Pending] {
-        record.remove(kind, id);
-    }
+    // The process of a pending user is the delegate, which runs this hook after a failed create.
+    record.remove(UserKind::Pending, id);
     record.retain_live(Process::is_alive);
     Ok(locked.volume.write_record(&record)?)
 }
@@ -217,7 +220,8 @@ pub fn release_sandbox(context: &Context<'_>, id: &str) -> Vec<VolumeError> {
             errors.extend(release(context, &target, id).err());
         }
     }
-    if let Err(error) = context.state.remove_sandbox(id) {
+    let is_ended = |record: &SandboxRecord| !record.process.is_alive();
+    if let Err(error) = context.state.remove_sandbox_if(id, is_ended) {
         errors.push(VolumeError::for_sandbox(id, error));
     }
     errors

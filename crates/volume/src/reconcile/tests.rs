@@ -259,6 +259,7 @@ fn a_volume_without_its_target_is_removed_with_its_owners() {
     );
     let unreadable = node.config.state_dir.join("sandboxes/t.json");
     fs::write(&unreadable, "{").unwrap();
+    fs::remove_file(unreadable.with_file_name("s.json")).unwrap();
     node.write_sandbox("s", "a", ended_process());
     assert_eq!(
         node.reconcile(),
