@@ -325,10 +325,11 @@ vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; V
 	$(nextest)
 	sh vm-image/run.sh test $(VM) '$(RELEASE)' '$(TESTED)'
 
-# All tests, except for those that are only run by hand, and those that need engines which the node does not have:
-# docker, buildah, and with Debian 12 podman 5.
+# All tests, except for those that are only run by hand, and those that need programs which the node does not have:
+# docker, buildah, groff, git, and with Debian 12 podman 5.
 .PHONY: vm-test-all
 vm-test-all: override export VM_FILTER = all() - test(mounting_after_pivot_root) - binary(buildah) - binary(docker) \
+	- binary(pages) - (binary(deploy) & test(/^release::/)) \
 	$(if $(filter bookworm,$(RELEASE)),- test(/^(a_subpath_of_a_named_volume|play_kube_mounts_a_subpath)/))
 vm-test-all: export VM_TIMEOUT ?= 28800
 vm-test-all: vm-test ## Run all tests in QEMU, except for docker, buildah and those only run by hand; takes hours

@@ -41,11 +41,15 @@ before=$(git rev-parse HEAD)
 release=$before
 # The build takes minutes, in which this tree may be changed.
 take_back() {
-    if [ "$(git rev-parse HEAD)" != "$release" ] || { [ "$release" != "$before" ] && [ -n "$(git status --porcelain)" ]; }; then
-        echo "make release: failed, and the tree was changed meanwhile; hint: take back the commit $release yourself" >&2
-        return
+    changes=
+    if [ "$release" != "$before" ]; then
+        changes=$(git status --porcelain)
     fi
-    git reset --quiet --hard "$before"
+    if [ "$(git rev-parse HEAD)$changes" = "$release" ]; then
+        git reset --quiet --hard "$before"
+    else
+        echo "make release: failed, and the tree was changed meanwhile; hint: take back the commit $release yourself" >&2
+    fi
 }
 trap take_back EXIT
 trap 'exit 1' HUP INT TERM

@@ -3,11 +3,18 @@
 
 #![allow(clippy::disallowed_methods, reason = "the seeds are trusted")]
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// Returns the package's directory. It is read at run time, because in the guest it is not where it was built.
+fn package() -> PathBuf {
+    let package = env::var_os("CARGO_MANIFEST_DIR");
+    package.expect("cargo's directory of the package").into()
+}
+
 fn seeds_directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("seeds")
+    package().join("seeds")
 }
 
 fn names(directory: &Path) -> Vec<String> {
@@ -68,7 +75,7 @@ targets!(
 #[test]
 fn every_target_has_seeds_a_test_and_a_program() {
     assert_eq!(names(&seeds_directory()), TESTED);
-    let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz_targets");
+    let programs = package().join("fuzz_targets");
     let programs = names(&programs);
     let programs = programs.iter().filter_map(|it| it.strip_suffix(".rs"));
     assert_eq!(programs.collect::<Vec<_>>(), TESTED);

@@ -51,7 +51,10 @@ pub fn every_row(delegate: Delegate) -> Vec<Vec<String>> {
 
 /// Returns the path of a delegate's committed table.
 pub fn path(delegate: Delegate) -> PathBuf {
-    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/invocation");
+    // At run time in the guest, where the sources are not where the tests were built.
+    let package = std::env::var_os("CARGO_MANIFEST_DIR");
+    let package = package.unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    let sources = Path::new(&package).join("../src/invocation");
     sources.join(format!("observed/{delegate}.txt"))
 }
 

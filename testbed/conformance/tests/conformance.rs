@@ -39,7 +39,10 @@ impl Suite {
     }
 
     fn command(&self, runtime: &Path) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_conformance"));
+        // nextest's variable, because in the guest the program is not where it was built.
+        let program = std::env::var_os("NEXTEST_BIN_EXE_conformance");
+        let mut command =
+            Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_conformance").into()));
         for name in ["ONLY", "RUNTIME_FLAGS", "TIMEOUT"] {
             command.env_remove(name);
         }

@@ -17,7 +17,7 @@ fn install(dir: &TestDir) -> PathBuf {
     symlink(binary("crust_ops"), prefix.join("bin/crust_ops")).unwrap();
     let mut make = Command::new("make");
     make.arg("--directory")
-        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        .arg(Path::new(&std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join(".."))
         .args(["install-units", "DESTDIR="])
         .arg(format!("PREFIX={}", prefix.display()))
         .env_remove("MAKEFLAGS");
