@@ -6,6 +6,7 @@ mod command_line;
 mod cri;
 mod transcript;
 
+use std::panic::{catch_unwind, resume_unwind};
 use std::process::Command;
 use std::time::Instant;
 
@@ -14,8 +15,15 @@ use runcrust_harness::{Delegate, Run, cleanup};
 use crate::transcript::Transcript;
 
 fn main() {
-    let start = Instant::now();
     cleanup::announce_interruption("Interrupted. The demo removes what it created.");
+    if let Err(panic) = catch_unwind(show) {
+        cleanup::end_if_interrupted();
+        resume_unwind(panic);
+    }
+}
+
+fn show() {
+    let start = Instant::now();
     let out = Transcript::new();
     println!(
         "runcrust mounts a pod's CSI volume inside the pod's sandbox, not on the host. This demo uses\n\

@@ -40,8 +40,11 @@ static REGISTRY: Mutex<Registry> = Mutex::new(Registry {
     closing: None,
 });
 
-/// Printed when a signal ends the process.
+/// The message to print when a signal ends the process.
 static INTERRUPTION: OnceLock<&str> = OnceLock::new();
+
+/// Whether SIGINT has arrived, if the process announces that.
+static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
 
 thread_local! {
     /// The number of [`OperationGuard`] guards that this thread holds.
@@ -152,16 +155,27 @@ fn lock_for_change() -> MutexGuard<'static, Registry> {
 pub fn announce_interruption(message: &'static str) {
     install_handlers();
     INTERRUPTION.get_or_init(|| message);
-    let interrupted = Arc::new(AtomicBool::new(false));
+    let interrupted = INTERRUPTED.get_or_init(Arc::default);
     // The handler itself sets the flag, because the main thread may panic before another thread can run.
-    signal_hook::flag::register(SIGINT, Arc::clone(&interrupted)).expect("a handler for SIGINT");
+    signal_hook::flag::register(SIGINT, Arc::clone(interrupted)).expect("a handler for SIGINT");
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        let is_main = thread::current().name() == Some("main");
-        if !(is_main && interrupted.load(Ordering::Relaxed)) {
+        if !(thread::current().name() == Some("main") && is_interrupted()) {
             report(panic);
         }
     }));
+}
+
+/// Waits for the end of the process if SIGINT has arrived, so that it dies of the signal and not of a panic that follows.
+pub fn end_if_interrupted() {
+    while is_interrupted() {
+        thread::park();
+    }
+}
+
+fn is_interrupted() -> bool {
+    let interrupted = INTERRUPTED.get();
+    interrupted.is_some_and(|flag| flag.load(Ordering::Relaxed))
 }
 
 fn install_handlers() {
