@@ -222,6 +222,9 @@ impl StateDirectory {
 
     /// Writes the record of a sandbox, unless a newer sandbox has the same id: if the delegate is killed, its hook runs
     /// on, perhaps until the create has been repeated.
+    ///
+    /// The check and the write are not atomic. They are meant for a hook that waited for a lock; the lock of the bundle
+    /// prevents two creates at once.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;
         // A record that can't be read is replaced.

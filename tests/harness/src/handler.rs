@@ -209,8 +209,8 @@ fn replace(program: &Path, at: &Path) {
     fs::rename(&temporary, at).expect("rename of a program");
 }
 
-/// Returns the path of a built program, from `RUNCRUST_BIN_DIR` or what `make test-programs` has built. Panics if it does not
-/// exist.
+/// Returns the path of a built program, from `RUNCRUST_BIN_DIR` or what `make test-programs` has built. Panics if it does
+/// not exist.
 pub fn binary(name: &str) -> PathBuf {
     let tested = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tested");
     let directory = std::env::var_os("RUNCRUST_BIN_DIR").map_or(tested, PathBuf::from);
