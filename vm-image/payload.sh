@@ -22,8 +22,8 @@ cp "$programs/crust-csi" "$programs/crustlet" "$payload/programs"
 cp "$nextest" "$(dirname "$0")/guest/run" "$payload"
 printf %s "${VM_FILTER-}" >"$payload/filter"
 # nextest lists and runs the tests of a package in the package's directory. Some tests read files of deploy/ and docs/.
-(cd "$workspace" && cp -R .config Cargo.toml Makefile README.md CONTRIBUTING.md benches crates deploy docs fuzz hooks manuals src testbed \
-    tests "$payload/workspace")
+(cd "$workspace" && cp -R .config Cargo.toml Makefile README.md benches crates deploy docs fuzz hooks manuals src \
+    testbed tests "$payload/workspace")
 # Unpacked here, because the guest's emulated processor is slow, and without the debug information, which is nine tenths
 # of the size.
 tar --zstd -xf "$archive" -C "$payload/tests"

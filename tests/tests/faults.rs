@@ -363,12 +363,13 @@ on_each_delegate! {
     }
 }
 
-/// Returns the process of a sandbox in the form of a record.
+/// Returns the path of a sandbox's record.
 fn sandbox_record(node: &Node, sandbox: &Container) -> PathBuf {
     let file = format!("sandboxes/{}.json", sandbox.id());
     node.handler().state_dir().join(file)
 }
 
+/// Returns the process of a sandbox in the form of a record.
 fn process_of(node: &Node, sandbox: &Container) -> serde_json::Value {
     let file = sandbox_record(node, sandbox);
     let record: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();

@@ -48,7 +48,7 @@ pub enum StateError {
         id: String,
     },
     /// Another sandbox with the same id was created in the meantime.
-    #[error("{}: process {pid} is a newer sandbox with this id; hint: if it isn't, delete that sandbox", path.display())]
+    #[error("{}: process {pid} is a newer sandbox with this id; hint: delete that sandbox before you create another with its id", path.display())]
     NewerSandbox {
         path: PathBuf,
         /// The process of the newer sandbox.
@@ -223,8 +223,8 @@ impl StateDirectory {
     /// Writes the record of a sandbox, unless a newer sandbox has the same id: if the delegate is killed, its hook runs
     /// on, perhaps until the create has been repeated.
     ///
-    /// The check and the write are not atomic. They are meant for a hook that waited for a lock; the lock of the bundle
-    /// prevents two creates at once.
+    /// The check and the write are not atomic: the check is for a hook that waited for a lock. Creates check the record
+    /// before they change anything.
     pub fn write_sandbox(&self, record: &SandboxRecord) -> Result<(), StateError> {
         check_id(&record.id)?;
         // A record that can't be read is replaced.

@@ -11,7 +11,9 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runcrust_tests::node::WAIT_TIMEOUT;
-use runcrust_tests::{Delegate, Handler, Run, TestDir, mounts, on_each_delegate, wait_until};
+use runcrust_tests::{
+    Delegate, Handler, Run, TestDir, mounts, on_each_delegate, package_binary, wait_until,
+};
 use serde_json::Value;
 
 /// The conformance suite, ready to run against a runtime.
@@ -39,10 +41,8 @@ impl Suite {
     }
 
     fn command(&self, runtime: &Path) -> Command {
-        // nextest's variable, because in the guest the program is not where it was built.
-        let program = std::env::var_os("NEXTEST_BIN_EXE_conformance");
-        let mut command =
-            Command::new(program.unwrap_or_else(|| env!("CARGO_BIN_EXE_conformance").into()));
+        let program = package_binary("conformance", env!("CARGO_BIN_EXE_conformance"));
+        let mut command = Command::new(program);
         for name in ["ONLY", "RUNTIME_FLAGS", "TIMEOUT"] {
             command.env_remove(name);
         }

@@ -1,20 +1,17 @@
 //! Ctrl-C in the demo.
 
-use std::env;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::Path;
 use std::process::{Command, Stdio};
 
-use runcrust_harness::TestDir;
+use runcrust_harness::{TestDir, loopdev, package_binary};
 
 const SIGINT: i32 = 2;
 
 #[test]
 fn an_interrupted_demo_removes_what_it_created() {
-    let program = env::var_os("NEXTEST_BIN_EXE_demo");
-    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_demo").into());
+    let program = package_binary("demo", env!("CARGO_BIN_EXE_demo"));
     for step in ["1. ", "2. ", "3. ", "8. "] {
         let dir = TestDir::new();
         let mut demo = Command::new(&program)
@@ -43,28 +40,9 @@ fn an_interrupted_demo_removes_what_it_created() {
             "Interrupted. The demo removes what it created.",
             "step {step}"
         );
-        assert_eq!(names_in(dir.path()), [] as [String; 0], "step {step}");
-        assert_eq!(
-            loop_devices_of(dir.path()),
-            [] as [String; 0],
-            "step {step}"
-        );
+        let left: Vec<_> = fs::read_dir(dir.path()).expect("a directory").collect();
+        assert!(left.is_empty(), "step {step}: {left:?}");
+        let devices = loopdev::on_files_below(dir.path());
+        assert!(devices.is_empty(), "step {step}: {devices:?}");
     }
-}
-
-fn names_in(dir: &Path) -> Vec<String> {
-    let entries = fs::read_dir(dir).expect("list a directory");
-    let names = entries.map(|entry| entry.expect("an entry").file_name());
-    names.map(|name| name.to_string_lossy().into()).collect()
-}
-
-/// Returns the files in a directory that loop devices show.
-fn loop_devices_of(dir: &Path) -> Vec<String> {
-    let devices = names_in(Path::new("/sys/block"));
-    let files = devices
-        .iter()
-        .filter_map(|name| fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).ok());
-    files
-        .filter(|file| Path::new(file).starts_with(dir))
-        .collect()
 }

@@ -5,15 +5,14 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use runcrust_harness::Run;
 use runcrust_harness::transcript::{matches_shortened, normalize};
+use runcrust_harness::{Run, package_binary};
 
 #[test]
 fn the_transcript_in_the_readme_is_that_of_the_demo() {
-    // The runner's variables, because in the guest the tests are not where they were built.
+    // At run time, because in the guest the sources are not where the tests were built.
     let package = env::var_os("CARGO_MANIFEST_DIR").expect("cargo's directory of the package");
-    let program = env::var_os("NEXTEST_BIN_EXE_demo");
-    let program = program.unwrap_or_else(|| env!("CARGO_BIN_EXE_demo").into());
+    let program = package_binary("demo", env!("CARGO_BIN_EXE_demo"));
     let file = Path::new(&package).join("../../README.md");
     let readme = fs::read_to_string(&file).expect("README.md");
     let shown = readme.split_once("\n    1. ");

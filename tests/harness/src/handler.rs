@@ -220,6 +220,13 @@ pub fn binary(name: &str) -> PathBuf {
     })
 }
 
+/// Returns the path of a program of the package under test. `built` is cargo's `CARGO_BIN_EXE_<name>`, where the program
+/// was built. nextest's variable is preferred, because in the guest the program is elsewhere.
+pub fn package_binary(name: &str, built: &str) -> PathBuf {
+    let found = std::env::var_os(format!("NEXTEST_BIN_EXE_{name}"));
+    found.map_or_else(|| built.into(), PathBuf::from)
+}
+
 /// Writes a configuration file. It retries, because another test may remove the empty directory.
 fn write(file: &Path, text: &str) {
     let _operation = OperationGuard::begin();

@@ -35,7 +35,7 @@ pub use containerd::{APP_IMAGE, Containerd, ContainerdConfig, CriPod, PAUSE_IMAG
 pub use cri::{Cri, CriError};
 pub use delegate::Delegate;
 pub use dir::{TestDir, process_name};
-pub use handler::{Handler, Version, binary};
+pub use handler::{Handler, Version, binary, package_binary};
 pub use loopdev::{LoopDevice, fail_ext4, retry_lost_race};
 pub use node::Node;
 pub use run::Run;

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::document;
 
@@ -29,7 +29,7 @@ fn row(suite: &Path) -> String {
     let source = if suite.is_dir() {
         suite.join("main.rs")
     } else {
-        PathBuf::from(suite)
+        suite.to_path_buf()
     };
     let source = fs::read_to_string(source).unwrap();
     let lines = source.lines().map_while(|line| line.strip_prefix("//! "));
