@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
 pub use cause::MountErrorCause;
-pub use context::MountCall;
+pub use context::{FsContext, MountCall};
 pub use error::{FailedMountCall, MountError};
 
 use crate::contents;
@@ -20,7 +20,6 @@ use crate::fstypes::{self, FileSystemType};
 use crate::options::{FsOption, MountOptions};
 use crate::probe;
 use cause::{DeviceContents, ErrorContext};
-use context::Context;
 
 /// The mount to make.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +133,7 @@ fn make_for_clone(
 fn make(request: &MountRequest<'_>, options: &MountOptions) -> Result<OwnedFd, MountError> {
     let fail = |call, errno, log| failed_call(request, options, call, errno, log);
     let context = fsopen(request.fstype, FsOpenFlags::FSOPEN_CLOEXEC)
-        .map(Context::new)
+        .map(FsContext::new)
         .map_err(|errno| fail(MountCall::Open, errno, Vec::new()))?;
 
     // The path without symbolic links. mountinfo shows it, and the mounts of a btrfs are recognized by it.

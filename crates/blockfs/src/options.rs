@@ -15,6 +15,7 @@ use crate::fstypes::{self, OptionRules};
 pub use bind_options::missing_bind_options;
 pub use error::OptionsError;
 pub use lists::for_storage;
+pub use table::SUPERBLOCK_FLAGS;
 use table::{OptionMeaning, SuperblockFlag};
 
 /// The length in bytes of the longest key or value that fsconfig(2) accepts.
@@ -63,6 +64,12 @@ impl FsOption {
     #[must_use]
     pub fn key(&self) -> &str {
         self.parts().0
+    }
+
+    /// Returns the value; `None` for an option without one.
+    #[must_use]
+    pub fn value(&self) -> Option<&str> {
+        self.parts().1
     }
 
     /// Returns the name, and the value if there is one.
@@ -278,7 +285,7 @@ impl MountOptions {
 
 /// The options that set SELinux labels (mount(8)). Any of them keeps [`MountOptions::with_label`] from adding
 /// `context`.
-const LABEL_OPTIONS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
+pub const LABEL_OPTIONS: [&str; 4] = ["context", "fscontext", "defcontext", "rootcontext"];
 
 impl MountOptions {
     /// Returns these options with an SELinux label for all files, unless they already set a label. The label that

@@ -31,18 +31,22 @@ pub enum MountCall {
 
 /// A file-system context, which configures a superblock.
 #[derive(Debug)]
-pub(super) struct Context(OwnedFd);
+pub struct FsContext(OwnedFd);
 
-impl Context {
-    pub(super) fn new(context: OwnedFd) -> Self {
+impl FsContext {
+    /// Wraps the descriptor that fsopen(2) returns.
+    #[must_use]
+    pub fn new(context: OwnedFd) -> Self {
         Self(context)
     }
 
-    pub(super) fn set_flag(&self, key: &str) -> Result<(), Errno> {
+    /// Sets a parameter without a value.
+    pub fn set_flag(&self, key: &str) -> Result<(), Errno> {
         fsconfig_set_flag(&self.0, key)
     }
 
-    pub(super) fn set_string(&self, key: &str, value: &Path) -> Result<(), Errno> {
+    /// Sets a parameter. The kernel accepts values of up to 255 bytes.
+    pub fn set_string(&self, key: &str, value: &Path) -> Result<(), Errno> {
         let value: &OsStr = value.as_os_str();
         fsconfig_set_string(&self.0, key, value.as_bytes())
     }
@@ -50,7 +54,7 @@ impl Context {
     /// Creates the superblock, or uses the superblock that the device already has. With `exclusive`, an existing
     /// superblock makes this fail with EBUSY, unless the kernel or the file system is too old to check. `read_only`
     /// must be true if `ro` was set.
-    pub(super) fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
+    pub fn create(&self, exclusive: bool, read_only: bool) -> Result<(), Errno> {
         if !exclusive {
             return fsconfig_create(&self.0);
         }
@@ -74,7 +78,8 @@ impl Context {
     ///
     /// Each read returns one message with a prefix: `e ` for an error, `w ` for a warning, `i ` for information. The
     /// last read fails with ENODATA.
-    pub(super) fn log(&self) -> Vec<String> {
+    #[must_use]
+    pub fn log(&self) -> Vec<String> {
         let mut messages = Vec::new();
         let mut buffer = [0; 4096];
         // The kernel keeps eight messages.
@@ -88,7 +93,7 @@ impl Context {
     }
 }
 
-impl AsFd for Context {
+impl AsFd for FsContext {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }

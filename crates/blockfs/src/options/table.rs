@@ -48,8 +48,16 @@ pub(super) enum SuperblockFlag {
     Sync,
 }
 
+/// The names of the superblock flags that every file system has, as [`parse`](super::parse) returns them.
+pub const SUPERBLOCK_FLAGS: [&str; 4] = [
+    SuperblockFlag::Dirsync.name(),
+    SuperblockFlag::Lazytime.name(),
+    SuperblockFlag::Mand.name(),
+    SuperblockFlag::Sync.name(),
+];
+
 impl SuperblockFlag {
-    pub(super) fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Dirsync => "dirsync",
             Self::Lazytime => "lazytime",

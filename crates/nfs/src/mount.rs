@@ -1,0 +1,481 @@
+//! Mounts a share with the new mount API (fsopen(2), fsconfig(2), fsmount(2)). Works out what mount.nfs(8) would have
+//! worked out: the server's address, the protocol's version, and the address for callbacks.
+
+use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::{fmt, io};
+
+use crust_blockfs::errno::Name;
+use crust_blockfs::filesystem::FsContext;
+use crust_blockfs::options::{FsOption, MountOptions};
+use crust_blockfs::sys::add_attributes;
+use crust_blockfs::{Deadline, DeviceNumber};
+use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
+
+mod long_source;
+
+use crate::options::Contact;
+use crate::server::{self, ServerError};
+use crate::version::{NextAttempt, NfsVersion, after_failure, is_unreachable};
+use crate::{Share, client};
+
+/// The length in bytes of the longest value that fsconfig(2) accepts.
+const MAX_PARAMETER_LENGTH: usize = 255;
+
+/// The mount to make.
+#[derive(Debug, Clone, Copy)]
+pub struct ShareMountRequest<'a> {
+    /// The share to mount.
+    pub share: &'a Share,
+    /// `nfs4` or `nfs`.
+    pub fstype: &'a str,
+    /// The options, as [`normalize`](crate::options::normalize) returns them.
+    pub options: &'a MountOptions,
+    /// The time until which the server may take to answer. Once it has answered, the kernel may take longer.
+    pub deadline: Deadline,
+}
+
+/// A mount of a share that isn't attached anywhere.
+#[derive(Debug)]
+pub struct MountedShare {
+    /// The only reference to the mount (`O_PATH`, close-on-exec): closing it unmounts the share.
+    pub mount: OwnedFd,
+    /// The number of the superblock, as mountinfo shows it. It is no device's, and mounts of the same share with the
+    /// same options have the same number.
+    pub superblock: DeviceNumber,
+    /// The version that was negotiated.
+    pub version: NfsVersion,
+}
+
+/// The error of a mount. It is displayed as one sentence with the share, the call and the next step. The caller adds the
+/// volume's name.
+#[derive(Debug, thiserror::Error)]
+pub enum ShareMountError {
+    /// The kernel has no NFS client.
+    #[error(
+        "fsopen({fstype}) for {share}: this kernel has no {fstype} file system; hint: install the kernel's module (nfs, \
+         nfsv4), or use the volume on another node"
+    )]
+    NoClient {
+        /// The share, as text.
+        share: String,
+        /// The type that the kernel lacks.
+        fstype: &'static str,
+    },
+    /// Version 3 was negotiated, and locks couldn't be taken.
+    #[error(
+        "{share}: rpc.statd doesn't run on this node, and version 3 needs it for locks; hint: start it (systemctl start \
+         rpc-statd), or use the mount option nolock if no program locks files"
+    )]
+    NoStatd {
+        /// The share, as text.
+        share: String,
+    },
+    /// The server can't be used.
+    #[error("{share}: {source}")]
+    Server {
+        /// The share, as text.
+        share: String,
+        /// The error of the server's last address.
+        source: ServerError,
+    },
+    /// A call of the mount API failed.
+    #[error(transparent)]
+    Call(Box<FailedShareCall>),
+}
+
+impl ShareMountError {
+    /// Returns whether an option of the request is certainly wrong.
+    #[must_use]
+    pub fn is_request_error(&self) -> bool {
+        matches!(self, Self::Call(failed) if matches!(failed.call, ShareMountCall::Option(_)))
+    }
+}
+
+/// A call that makes a mount of a share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ShareMountCall {
+    /// fsopen(2), which creates the file-system context.
+    Open,
+    /// fsconfig(2), which sets this option.
+    Option(FsOption),
+    /// fsconfig(2) with `FSCONFIG_CMD_CREATE`, which contacts the server.
+    Create,
+    /// fsmount(2), which creates a mount of the superblock.
+    Mount,
+    /// mount(2), for a source that is too long for fsconfig(2).
+    Legacy,
+    /// statx(2) on the new mount.
+    Stat,
+}
+
+/// A failed call of the mount API.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: {}{}; hint: {}", Name(*errno), self.messages(), self.hint())]
+pub struct FailedShareCall {
+    /// The share.
+    pub share: Share,
+    /// The call that failed.
+    pub call: ShareMountCall,
+    /// The server's address that was used.
+    pub address: SocketAddr,
+    /// The version that was tried.
+    pub version: NfsVersion,
+    /// The error of the call.
+    pub errno: Errno,
+    /// Messages from the kernel's log of the file-system context, oldest first.
+    pub log: Vec<String>,
+}
+
+impl fmt::Display for ShareMountCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Open => f.write_str("fsopen"),
+            Self::Option(option) => write!(f, "fsconfig({:?})", option.to_string()),
+            Self::Create => f.write_str("fsconfig(create)"),
+            Self::Mount => f.write_str("fsmount"),
+            Self::Legacy => f.write_str("mount"),
+            Self::Stat => f.write_str("statx"),
+        }
+    }
+}
+
+impl FailedShareCall {
+    fn messages(&self) -> String {
+        let (share, version) = (self.share.to_string(), self.version);
+        let address = server::kernel_text(self.address);
+        let log = if self.log.is_empty() {
+            String::new()
+        } else {
+            format!(" (kernel: {})", self.log.join("; "))
+        };
+        format!(" for {share:?} at {address} with version {version}{log}")
+    }
+
+    fn hint(&self) -> &'static str {
+        match (&self.call, self.errno) {
+            (ShareMountCall::Option(_), _) => "correct the volume's mount options by nfs(5)",
+            (_, Errno::ACCESS | Errno::PERM) => {
+                "let the server export the directory to this node (exports(5), `exportfs -v` on the server)"
+            }
+            (_, Errno::NOENT | Errno::NOTDIR) => {
+                "the directory doesn't exist on the server or isn't exported: correct the volume's share, or create and \
+                 export the directory"
+            }
+            (_, Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL) => {
+                "the server or this kernel doesn't support the version: correct the option vers, or start the server's \
+                 NFS service"
+            }
+            (_, Errno::STALE) => {
+                "the exported directory was replaced on the server: export it again (`exportfs -ra`)"
+            }
+            (_, Errno::BUSY) => {
+                "the share is mounted with another SELinux label: give the pods the same level, or use nosharecache"
+            }
+            (_, errno) if is_unreachable(errno) => {
+                "check that the server runs and that no firewall is in between; the mount is tried again with the \
+                 container's next start"
+            }
+            _ => "see the kernel's log (dmesg) on this node and on the server",
+        }
+    }
+}
+
+impl ShareMountError {
+    fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Server {
+                source: ServerError::Unreachable { source, .. },
+                ..
+            } => Some(errno_of_connection(source)),
+            // The server wasn't asked, so neither another version nor another address can help.
+            Self::Call(failed) if matches!(failed.call, ShareMountCall::Option(_)) => None,
+            Self::Call(failed) => Some(failed.errno),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the error of a later attempt says more.
+    fn yields_to_later(&self) -> bool {
+        match self {
+            Self::Server { source, .. } => matches!(source, ServerError::NoAddress { .. }),
+            Self::Call(_) => matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL)),
+            _ => false,
+        }
+    }
+}
+
+/// Returns the error number of a connection. An error without one is that of a server that doesn't answer.
+fn errno_of_connection(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::TIMEDOUT)
+}
+
+/// Mounts a share. The mount isn't attached anywhere, and other mounts of the share with the same options share its
+/// superblock.
+///
+/// The calling thread's network namespace is the one from which the server is contacted as long as the share is mounted.
+/// Blocks until the server has answered. An address that doesn't answer is given up after ten seconds.
+pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, ShareMountError> {
+    let share = request.share;
+    let contact = Contact::new(request.options, request.fstype);
+    let unusable = |source| ShareMountError::Server {
+        share: share.to_string(),
+        source,
+    };
+    let addresses = server::resolve(share, contact.transport).map_err(unusable)?;
+    let mut reported = unusable(server::no_address(share, contact.transport));
+    'addresses: for address in addresses {
+        let mut version = contact.versions.first();
+        loop {
+            let attempt = MountAttempt {
+                request,
+                contact,
+                address,
+                version,
+            };
+            let error = match attempt.mount() {
+                Ok(mounted) => return Ok(mounted),
+                Err(error) => error,
+            };
+            tracing::debug!(%share, %address, %version, "an attempt to mount has failed: {error}");
+            let errno = error.errno();
+            if reported.yields_to_later() {
+                reported = error;
+            }
+            match errno.map(|errno| after_failure(contact.versions, version, errno)) {
+                Some(NextAttempt::Version(next)) => version = next,
+                Some(NextAttempt::Address) => break,
+                Some(NextAttempt::None) | None => break 'addresses,
+            }
+        }
+    }
+    Err(reported)
+}
+
+/// An attempt to mount a share from one address with one version.
+struct MountAttempt<'a> {
+    request: &'a ShareMountRequest<'a>,
+    contact: Contact,
+    address: SocketAddr,
+    version: NfsVersion,
+}
+
+impl MountAttempt<'_> {
+    fn mount(&self) -> Result<MountedShare, ShareMountError> {
+        let share = || self.request.share.to_string();
+        if !self.version.is_v4() && self.contact.has_remote_locks && !client::has_statd() {
+            return Err(ShareMountError::NoStatd { share: share() });
+        }
+        let fstype = if self.version.is_v4() { "nfs4" } else { "nfs" };
+        let context = self.open_context(fstype)?;
+        let answers = server::check_answers(
+            self.address,
+            self.contact,
+            self.version,
+            self.request.deadline,
+        );
+        answers.map_err(|source| ShareMountError::Server {
+            share: share(),
+            source,
+        })?;
+        let source = self.request.share.to_string();
+        let mount = if source.len() > MAX_PARAMETER_LENGTH {
+            let options = self.kernel_options();
+            let read_only = self.request.options.read_only;
+            let mounted = long_source::mount(&source, fstype, &options, read_only);
+            mounted
+                .and_then(|mount| add_attributes(&mount, self.attributes()).map(|()| mount))
+                .map_err(|errno| self.failed(ShareMountCall::Legacy, errno, Vec::new()))?
+        } else {
+            self.configure(&context, &source)?;
+            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
+                .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()))?
+        };
+        let superblock = superblock(&mount)
+            .map_err(|errno| self.failed(ShareMountCall::Stat, errno, Vec::new()))?;
+        Ok(MountedShare {
+            mount,
+            superblock,
+            version: self.version,
+        })
+    }
+
+    fn open_context(&self, fstype: &'static str) -> Result<FsContext, ShareMountError> {
+        match fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
+            Ok(context) => Ok(FsContext::new(context)),
+            Err(Errno::NODEV) => Err(ShareMountError::NoClient {
+                share: self.request.share.to_string(),
+                fstype,
+            }),
+            Err(errno) => Err(self.failed(ShareMountCall::Open, errno, Vec::new())),
+        }
+    }
+
+    /// Configures and creates the superblock.
+    fn configure(&self, context: &FsContext, source: &str) -> Result<(), ShareMountError> {
+        let source = FsOption::Value {
+            key: "source".to_owned(),
+            value: source.to_owned(),
+        };
+        let read_only = self.request.options.read_only;
+        let read_only_flag = read_only.then(|| FsOption::Flag("ro".to_owned()));
+        let options = [source].into_iter().chain(self.kernel_options());
+        for option in options.chain(read_only_flag) {
+            let set = match &option {
+                FsOption::Flag(key) => context.set_flag(key),
+                FsOption::Value { key, value } => context.set_string(key, value.as_ref()),
+            };
+            set.map_err(|errno| self.failed(ShareMountCall::Option(option), errno, context.log()))?;
+        }
+        let created = context.create(false, read_only);
+        created.map_err(|errno| self.failed(ShareMountCall::Create, errno, context.log()))
+    }
+
+    fn attributes(&self) -> MountAttrFlags {
+        let options = self.request.options;
+        let mut attributes = options.attributes;
+        attributes.set(MountAttrFlags::MOUNT_ATTR_RDONLY, options.read_only);
+        attributes
+    }
+
+    /// Returns the options for the kernel, apart from the source and `ro`, in an order in which it accepts them.
+    fn kernel_options(&self) -> Vec<FsOption> {
+        let value = |key: &str, value: String| FsOption::Value {
+            key: key.to_owned(),
+            value,
+        };
+        let mut options = vec![
+            value("vers", self.version.to_string()),
+            value("addr", server::kernel_text(self.address)),
+        ];
+        if self.version.is_v4() {
+            options.push(value("clientaddr", server::local_address(self.address)));
+        }
+        let given = self.request.options.fs_options.iter();
+        let given = given.filter(|option| is_for_version(option.key(), self.version));
+        options.extend(given.cloned());
+        if sets_unnoticed_option(self.request.options) {
+            options.push(FsOption::Flag("nosharecache".to_owned()));
+        }
+        options
+    }
+
+    fn failed(&self, call: ShareMountCall, errno: Errno, log: Vec<String>) -> ShareMountError {
+        ShareMountError::Call(Box::new(FailedShareCall {
+            share: self.request.share.clone(),
+            call,
+            address: self.address,
+            version: self.version,
+            errno,
+            log,
+        }))
+    }
+}
+
+/// Returns whether an option concerns a version. The negotiated version replaces `vers`, and the options of version 3's
+/// MOUNT protocol mean nothing to version 4.
+fn is_for_version(key: &str, version: NfsVersion) -> bool {
+    match key {
+        "vers" => false,
+        "mountport" | "mountproto" | "mountvers" => !version.is_v4(),
+        _ => true,
+    }
+}
+
+/// Returns whether the kernel would share a superblock with another value of an option. It compares all options that
+/// matter but these (`nfs_compare_mount_options` of fs/nfs/super.c), so that the values of the first mount would apply to
+/// all mounts.
+fn sets_unnoticed_option(options: &MountOptions) -> bool {
+    let has = |key: &str| options.fs_options.iter().any(|option| option.key() == key);
+    (has("timeo") || has("retrans")) && !has("nosharecache")
+}
+
+/// Returns the number of a mount's superblock. Doesn't wait for the server.
+fn superblock(mount: &OwnedFd) -> Result<DeviceNumber, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(mount, c"", flags, StatxFlags::empty())?;
+    Ok(DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor))
+}
+
+#[cfg(test)]
+mod tests {
+    use crust_blockfs::options::parse;
+
+    use super::*;
+    use crate::options::normalize;
+
+    fn options_for_kernel(list: &str, version: NfsVersion) -> Vec<String> {
+        let options = normalize(&parse(&[list]).unwrap(), "nfs").unwrap();
+        let share = "[::1]:/a,b".parse().unwrap();
+        let request = ShareMountRequest {
+            share: &share,
+            fstype: "nfs",
+            options: &options,
+            deadline: Deadline::never(),
+        };
+        let attempt = MountAttempt {
+            request: &request,
+            contact: Contact::new(&options, "nfs"),
+            address: "[::1]:0".parse().unwrap(),
+            version,
+        };
+        let options = attempt.kernel_options().into_iter();
+        options.map(|option| option.to_string()).collect()
+    }
+
+    #[test]
+    fn the_kernel_gets_what_mount_nfs_would_have_worked_out() {
+        const V4: &str = "vers=4.1,addr=::1,clientaddr=::1";
+        const V3: &str = "vers=3,addr=::1";
+        for (list, version, contact, given) in [
+            ("", NfsVersion::V4_1, V4, ""),
+            ("vers=4,mountport=9", NfsVersion::V4_1, V4, ""),
+            (
+                "soft,ro,proto=tcp6",
+                NfsVersion::V4_1,
+                V4,
+                ",proto=tcp6,soft",
+            ),
+            (
+                "mountport=9,nolock,vers=3",
+                NfsVersion::V3,
+                V3,
+                ",nolock,mountport=9",
+            ),
+            ("timeo=50", NfsVersion::V4_1, V4, ",timeo=50,nosharecache"),
+            (
+                "timeo=50,nosharecache",
+                NfsVersion::V4_1,
+                V4,
+                ",nosharecache,timeo=50",
+            ),
+        ] {
+            let options = options_for_kernel(list, version).join(",");
+            assert_eq!(options, format!("{contact}{given}"), "{list}");
+        }
+    }
+
+    #[test]
+    fn a_failed_call_names_share_address_version_and_the_next_step() {
+        let failed = |call, errno| FailedShareCall {
+            share: "srv:/a b".parse().unwrap(),
+            call,
+            address: "10.0.0.1:0".parse().unwrap(),
+            version: NfsVersion::V4_2,
+            errno,
+            log: vec!["NFS: hm".to_owned()],
+        };
+        let error = failed(ShareMountCall::Create, Errno::ACCESS).to_string();
+        let start = "fsconfig(create): EACCES for \"srv:/a b\" at 10.0.0.1 with version 4.2 (kernel: NFS: hm); hint: let";
+        assert!(error.starts_with(start), "{error}");
+        let option = FsOption::parse("rsize=big");
+        let error = failed(ShareMountCall::Option(option), Errno::INVAL).to_string();
+        assert!(
+            error.starts_with("fsconfig(\"rsize=big\"): EINVAL"),
+            "{error}"
+        );
+        assert!(error.ends_with("mount options by nfs(5)"), "{error}");
+    }
+}
