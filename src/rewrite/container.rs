@@ -218,11 +218,14 @@ fn devices<'n>(
 ) -> Vec<PassedDevice> {
     let mut devices: Vec<PassedDevice> = Vec::new();
     for (target, properties) in volumes {
-        match devices.iter_mut().find(|it| it.number == properties.device) {
+        let Some(number) = properties.device else {
+            continue;
+        };
+        match devices.iter_mut().find(|it| it.number == number) {
             Some(passed) => passed.read_only &= properties.read_only,
             None => devices.push(PassedDevice {
                 name: target.digest().short(),
-                number: properties.device,
+                number,
                 read_only: properties.read_only,
             }),
         }

@@ -197,7 +197,7 @@ fn test_properties(volumes: &[TargetPath]) -> Vec<(TargetPath, VolumeProperties)
     let numbered = (0_u32..).zip(volumes);
     let properties = numbered.map(|(number, volume)| {
         let properties = VolumeProperties {
-            device: DeviceNumber::new(7, number % 2),
+            device: Some(DeviceNumber::new(7, number % 2)),
             read_only: number % 3 == 0,
             device_node: number % 4 < 2,
             attributes: if number % 2 == 0 {

@@ -79,7 +79,7 @@ fn with_device(device: &str, read_only: bool) -> (TargetPath, VolumeProperties) 
     (
         target(),
         VolumeProperties {
-            device: device.parse().unwrap(),
+            device: Some(device.parse().unwrap()),
             read_only,
             device_node: false,
             attributes: MountAttrFlags::empty(),

@@ -39,10 +39,10 @@ pub(super) struct StageArgs {
 )]
 #[derive(Debug, clap::Args)]
 pub(super) struct VolumeArguments {
-    /// Absolute path of the block device
+    /// Absolute path of the block device, or the share of a file server (SERVER:/PATH)
     #[arg(long)]
     device: PathBuf,
-    /// File system on the device, such as ext4
+    /// File system, such as ext4 on a device, or nfs4 for a share
     #[arg(long)]
     fstype: String,
     /// Mount option; may be given several times
@@ -68,7 +68,7 @@ pub(super) struct VolumeArguments {
 impl VolumeArguments {
     pub(super) fn mount_info(self, target: &TargetPath) -> MountInfo {
         MountInfo {
-            volume_type: VolumeType::Block,
+            volume_type: VolumeType::from_fstype(&self.fstype),
             device: self.device,
             fstype: self.fstype,
             options: self.options,

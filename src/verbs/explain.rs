@@ -241,7 +241,10 @@ fn volume_table(volumes: &[ExplainedVolume]) -> Table {
             table.row([name, "-", "-", problem.unwrap_or("-")]);
             continue;
         };
-        let device = format!("{} ({})", preview.device.display(), preview.device_number);
+        let device = match preview.device_number {
+            Some(number) => format!("{} ({number})", preview.device.display()),
+            None => preview.device.display().to_string(),
+        };
         let mode = if preview.read_only { "ro" } else { "rw" };
         let mut options = vec![mode];
         options.extend(preview.options.iter().map(String::as_str));

@@ -99,8 +99,8 @@ fn item_json(ItemReport { item, reason }: &ItemReport) -> Value {
         StateItem::RuntimeCli { cli, .. } => {
             set("runtime_cli", path_json(cli));
         }
-        StateItem::Owner { device, .. } => {
-            set("device", device.to_string().into());
+        StateItem::Owner { backing, .. } => {
+            set("device", backing.to_string().into());
         }
         StateItem::Record(_) | StateItem::Copy(_) | StateItem::Half(_) | StateItem::Volume(_) => {}
     }

@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::fmt::{self, Display};
 
 use crust_blockfs::resize::SizeLimits;
-use crust_state::MountInfo;
+use crust_state::{Backing, MountInfo};
 use crust_volume::{
-    BlockDevice, Context, FindError, Inspection, ObservedUser, find_volume,
-    inspect as inspect_volume, parse_query,
+    BackingDescription, BlockDevice, Context, FindError, Inspection, ObservedUser,
+    ShareDescription, find_volume, inspect as inspect_volume, parse_query,
 };
 use serde_json::{Value, json};
 
@@ -15,10 +15,14 @@ use super::output::{CommandOutput, OutputFormat, Printable, Table};
 use super::{Failure, list, path_json};
 use crate::users;
 
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
 #[derive(Debug, clap::Args)]
 pub(super) struct InspectArgs {
-    /// The volume's target path, the digest of that path or its first 12 digits, or the volume's
-    /// device as a path or as major:minor
+    /// The volume's target path, the digest of that path or its first 12 digits, the volume's
+    /// device as a path or as major:minor, or its share as SERVER:/PATH
     volume: OsString,
     #[command(flatten)]
     format: OutputFormat,
@@ -72,14 +76,31 @@ impl Printable for InspectedVolume {
             "runtime_cli_error": self.0.runtime_cli.as_ref().err(),
             "pending_resize": self.0.pending_resize.as_ref().ok().copied().flatten().map(limits_json),
             "pending_resize_error": self.0.pending_resize.as_ref().err(),
-            "block_device": self.0.device.as_ref().ok().map(block_device_json),
-            "block_device_error": self.0.device.as_ref().err(),
+            "block_device": self.block_device().map(block_device_json),
+            "block_device_error": self.0.backing.as_ref().err(),
+            "share": self.share().map(share_json),
             "unstage_obstacles": self.0.obstacles,
         });
         if let (Some(object), Value::Object(more)) = (object.as_object_mut(), more) {
             object.extend(more);
         }
         object
+    }
+}
+
+impl InspectedVolume {
+    fn block_device(&self) -> Option<&BlockDevice> {
+        match &self.0.backing {
+            Ok(BackingDescription::Device(device)) => Some(device),
+            _ => None,
+        }
+    }
+
+    fn share(&self) -> Option<&ShareDescription> {
+        match &self.0.backing {
+            Ok(BackingDescription::Share(share)) => Some(share),
+            _ => None,
+        }
     }
 }
 
@@ -121,12 +142,24 @@ fn block_device_json(device: &BlockDevice) -> Value {
     })
 }
 
+fn share_json(share: &ShareDescription) -> Value {
+    let owners = share
+        .owners
+        .iter()
+        .map(|volume| json!({"volume": volume.volume_name(), "target_path": path_json(volume)}));
+    json!({
+        "source": share.share.to_string(),
+        "server_addresses": share.addresses,
+        "owners": owners.collect::<Vec<Value>>(),
+    })
+}
+
 impl Display for InspectedVolume {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut table = Table::default();
         self.add_staged_rows(&mut table);
         self.add_use_rows(&mut table);
-        self.add_device_rows(&mut table);
+        self.add_backing_rows(&mut table);
         for obstacle in &self.0.obstacles {
             table.row(["unstage", &format!("would fail, or wait: {obstacle}")]);
         }
@@ -183,8 +216,9 @@ impl InspectedVolume {
                 ""
             };
             format!(
-                "{} on device {}{exclusive}",
-                record.superblock, record.device
+                "{} on {}{exclusive}",
+                record.superblock,
+                on_backing(&record.backing)
             )
         });
         if let Some(record) = record {
@@ -229,9 +263,10 @@ impl InspectedVolume {
         }
     }
 
-    fn add_device_rows(&self, table: &mut Table) {
-        let device = match &self.0.device {
-            Ok(device) => device,
+    fn add_backing_rows(&self, table: &mut Table) {
+        let device = match &self.0.backing {
+            Ok(BackingDescription::Device(device)) => device,
+            Ok(BackingDescription::Share(share)) => return add_share_rows(table, share),
             Err(error) => return table.row(["device", error]),
         };
         let read_only = if device.is_read_only {
@@ -247,5 +282,22 @@ impl InspectedVolume {
         for (number, volume) in &device.owners {
             table.row(["owner", &format!("volume {volume} on {number}")]);
         }
+    }
+}
+
+fn add_share_rows(table: &mut Table, share: &ShareDescription) {
+    table.row(["share", &share.share.to_string()]);
+    for address in &share.addresses {
+        table.row(["server", address]);
+    }
+    for volume in &share.owners {
+        table.row(["owner", &format!("volume {volume}")]);
+    }
+}
+
+fn on_backing(backing: &Backing) -> String {
+    match backing {
+        Backing::Device(number) => format!("device {number}"),
+        Backing::Share(share) => share.to_string(),
     }
 }

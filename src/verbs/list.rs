@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display};
 
-use crust_state::TargetPath;
 use crust_state::record::User;
+use crust_state::{Backing, TargetPath};
 use crust_volume::{Context, VolumeOverview, VolumeState, overviews};
 use serde_json::{Value, json};
 
@@ -65,10 +65,10 @@ fn pod_uid(volume: &VolumeOverview) -> Option<String> {
 
 fn device_text(volume: &VolumeOverview) -> String {
     let path = volume.info().map(|info| info.device.display().to_string());
-    match (path, volume.device) {
-        (Some(path), Some(number)) => format!("{path} ({number})"),
-        (Some(path), None) => path,
-        (None, Some(number)) => number.to_string(),
+    match (path, &volume.backing) {
+        (Some(path), Some(Backing::Device(number))) => format!("{path} ({number})"),
+        (Some(path), _) => path,
+        (None, Some(backing)) => backing.to_string(),
         (None, None) => "-".into(),
     }
 }
@@ -95,7 +95,7 @@ pub(super) fn volume_json(volume: &VolumeOverview) -> Value {
         "digest": volume.found.digest.to_string(),
         "layout": if volume.found.is_kata_layout { "kata" } else { "crust" },
         "device": info.map(|info| path_json(&info.device)),
-        "device_number": volume.device.map(|number| number.to_string()),
+        "device_number": volume.backing.as_ref().and_then(Backing::device).map(|it| it.to_string()),
         "fstype": info.map(|info| &info.fstype),
         "state": state,
         "why": reason,

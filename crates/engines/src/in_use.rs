@@ -51,8 +51,8 @@ fn volume_users(node: &NodeRoot, config: &Config) -> Result<Vec<String>> {
     let mut found = crust.records()?;
     // Volumes that were staged for Kata are only listed in the state directory.
     if let Some(state) = StateDirectory::open(&config.state_dir)? {
-        for device in state.devices_with_volumes()? {
-            for target in state.volumes_on_device(device)? {
+        for backing in state.backings_with_volumes()? {
+            for target in state.volumes_on(backing)? {
                 let record = crust.record(&target)?;
                 found.extend(record.map(|record| (target.volume_name(), record)));
             }

@@ -6,22 +6,24 @@ use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsopen};
 
+use crate::Share;
+use crate::mount::ShareMountError;
+
 /// The file in which rpc.statd writes its pid (rpc.statd(8), "FILES").
 const STATD_PID_FILE: &str = "/run/rpc.statd.pid";
 /// The name of its process.
 const STATD: &str = "rpc.statd";
 
-/// Returns which file system types of NFS the kernel has. It may load their modules for this.
-pub fn find_kernel_types() -> Result<Vec<&'static str>, Errno> {
-    let mut found = Vec::new();
-    for fstype in crate::FSTYPES {
-        match fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
-            Ok(_) => found.push(fstype),
-            Err(Errno::NODEV) => {}
-            Err(errno) => return Err(errno),
-        }
+/// Fails if the kernel has no client for shares of this type. It may load the module for this. Another error of the
+/// kernel is left to the mount.
+pub fn check_kernel(share: &Share, fstype: &str) -> Result<(), ShareMountError> {
+    match fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
+        Err(Errno::NODEV) => Err(ShareMountError::NoClient {
+            share: share.to_string(),
+            fstype: fstype.to_owned(),
+        }),
+        _ => Ok(()),
     }
-    Ok(found)
 }
 
 /// Returns whether rpc.statd runs on this node. Without it, the kernel can't take locks on a server of version 3.

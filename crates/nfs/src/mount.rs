@@ -62,7 +62,7 @@ pub enum ShareMountError {
         /// The share, as text.
         share: String,
         /// The type that the kernel lacks.
-        fstype: &'static str,
+        fstype: String,
     },
     /// Version 3 was negotiated, and locks couldn't be taken.
     #[error(
@@ -307,7 +307,7 @@ impl MountAttempt<'_> {
             Ok(context) => Ok(FsContext::new(context)),
             Err(Errno::NODEV) => Err(ShareMountError::NoClient {
                 share: self.request.share.to_string(),
-                fstype,
+                fstype: fstype.to_owned(),
             }),
             Err(errno) => Err(self.failed(ShareMountCall::Open, errno, Vec::new())),
         }

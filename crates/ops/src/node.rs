@@ -1,12 +1,13 @@
 //! Operations on the volumes that are staged on this node. They run in threads that may block on locks and disks,
 //! except for a stage that needn't wait.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
 use crust_blockfs::device::{Device, LoopDeviceCache};
+use crust_nfs::Share;
 use crust_serve::KeyedLockGuard;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::record::UserKind;
@@ -199,14 +200,14 @@ impl StagingNode {
         .await
     }
 
-    /// Finds the volume that a sandbox uses from a device.
+    /// Finds the volume that a sandbox uses from a device or share.
     ///
-    /// The path is compared with the staged paths first, because the path of a device in use may be gone. Then the
+    /// The source is compared with the staged sources first, because the path of a device in use may be gone. Then the
     /// device that it leads to is looked up.
     pub(crate) async fn find_volume(
         &self,
         sandbox: String,
-        device: PathBuf,
+        source: String,
     ) -> Result<TargetPath, CallError> {
         self.work(&self.read_threads, STAGE_TIMEOUT, move |context| {
             let crust = context.crust;
@@ -216,20 +217,26 @@ impl StagingNode {
                 let Ok(Some(volume)) = crust.volume(target) else {
                     continue;
                 };
-                if volume.info().device == device && is_used_by(context, target, &sandbox)? {
+                if has_source(volume.info(), &source) && is_used_by(context, target, &sandbox)? {
                     return Ok(target.clone());
                 }
             }
-            let opened = Device::open(&device);
+            if source.parse::<Share>().is_ok() {
+                let device = source;
+                return Err(CallError::NoSuchVolume { sandbox, device });
+            }
+            let opened = Device::open(Path::new(&source));
             let opened = opened.map_err(|error| CallError::field("host_volume_id", error))?;
-            let volumes = context.state.volumes_on_device(opened.number());
+            let volumes = context.state.volumes_on(opened.number().into());
             for target in volumes.map_err(NodeError::from)? {
                 if is_used_by(context, &target, &sandbox)? {
                     return Ok(target);
                 }
             }
-            let device = device.display().to_string();
-            Err(CallError::NoSuchVolume { sandbox, device })
+            Err(CallError::NoSuchVolume {
+                sandbox,
+                device: source,
+            })
         })
         .await
     }
@@ -291,6 +298,14 @@ impl StagingNode {
         let result = tokio::time::timeout(limit + GRACE_PERIOD, result).await;
         let result = result.map_err(|_| CallError::Hangs { after: limit })?;
         result.map_err(NodeError::from)?
+    }
+}
+
+/// Returns whether a volume was staged with a device or share, as a caller names it.
+fn has_source(info: &MountInfo, source: &str) -> bool {
+    match info.share() {
+        Ok(Some(share)) => source.parse() == Ok(share),
+        _ => info.device == Path::new(source),
     }
 }
 

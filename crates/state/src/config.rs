@@ -139,7 +139,10 @@ impl Default for Config {
             state_dir: "/run/runcrust".into(),
             kubelet_dirs: vec!["/var/lib/kubelet".into()],
             match_roots: Vec::new(),
-            fstypes: fstypes::allowed_by_default().map(str::to_owned).collect(),
+            fstypes: fstypes::allowed_by_default()
+                .chain(crust_nfs::FSTYPES)
+                .map(str::to_owned)
+                .collect(),
             default_options: Vec::new(),
             sandbox: SandboxMode::default(),
             shared: Sharing::default(),
@@ -334,7 +337,9 @@ mod tests {
             state_dir: "/run/runcrust".into(),
             kubelet_dirs: vec!["/var/lib/kubelet".into()],
             match_roots: vec![],
-            fstypes: ["ext4", "ext3", "xfs", "btrfs"].map(str::to_owned).into(),
+            fstypes: ["ext4", "ext3", "xfs", "btrfs", "nfs4", "nfs"]
+                .map(str::to_owned)
+                .into(),
             default_options: vec![],
             sandbox: SandboxMode::Auto,
             shared: Sharing::Allow,

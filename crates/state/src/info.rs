@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use crate::files::MAX_FILE_SIZE;
 use crate::target::{TargetPath, TargetPathError};
 use crust_blockfs::DiskSeq;
+use crust_nfs::{Share, is_nfs};
 
 mod decode;
 
@@ -26,6 +27,27 @@ pub enum VolumeType {
     Block,
     /// A network source such as `server:/export`.
     Network,
+}
+
+impl VolumeType {
+    /// Returns the type of the volumes that have this file system.
+    #[must_use]
+    pub fn from_fstype(fstype: &str) -> Self {
+        if is_nfs(fstype.as_bytes()) {
+            Self::Network
+        } else {
+            Self::Block
+        }
+    }
+
+    /// Returns the name in `mountInfo.json`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Network => "network",
+        }
+    }
 }
 
 /// Implements the conversions between an enum and the names of its variants.
@@ -227,13 +249,9 @@ impl MountInfo {
         set("deviceNode", self.device_node.then_some(Value::Bool(true)));
         // A string, because readers of JSON may not keep all 64 bits of a number (RFC 8259, section 6).
         set("diskSeq", self.disk_seq.map(|seq| json!(seq.to_string())));
-        let volume_type = match self.volume_type {
-            VolumeType::Block => "block",
-            VolumeType::Network => "network",
-        };
         let mut document = json!({
             "version": VERSION,
-            "volume-type": volume_type,
+            "volume-type": self.volume_type.as_str(),
             "device": self.device.to_string_lossy(),
             "fstype": self.fstype,
         });
@@ -271,6 +289,14 @@ impl MountInfo {
     pub fn access(&self) -> PodAccess {
         self.access_mode
             .map_or(PodAccess::Shared, AccessMode::access)
+    }
+
+    /// Returns the share of a network volume; `None` for a volume on a block device.
+    pub fn share(&self) -> Result<Option<Share>, InfoError> {
+        match self.volume_type {
+            VolumeType::Block => Ok(None),
+            VolumeType::Network => decode::share(&self.device.to_string_lossy()).map(Some),
+        }
     }
 
     fn target(&self) -> Option<&Path> {

@@ -5,6 +5,7 @@
 //! | [`target`] | target paths and their digests |
 //! | [`info`] | `mountInfo.json` |
 //! | [`crust`] | the crust directory, its entries and their files |
+//! | [`backing`] | what a volume's file system is on: a device or a share |
 //! | [`record`], [`sandbox`], [`bundle`] | the types of records |
 //! | [`ownership`] | the decision whether a pod may use a volume that others use |
 //! | [`state_directory`], [`lock`] | `/run/runcrust`: records, indexes and locks |
@@ -21,6 +22,7 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods, clippy::too_many_lines))]
 
+pub mod backing;
 pub mod bundle;
 pub mod check;
 pub mod config;
@@ -46,6 +48,7 @@ mod target_index;
 pub mod timeouts;
 pub mod trust;
 
+pub use backing::{Backing, BackingKey};
 pub use config::{Config, DelegateKind};
 pub use crust::{CrustDirectory, Volume};
 pub use error_message::error_message;

@@ -1,9 +1,9 @@
 //! The decision whether a volume may be mounted for a pod while others use its device (KEP-2857, "Potential data
 //! corruption for co-scheduled pods"; KEP-2485).
 
+use crate::backing::Backing;
 use crate::config::Sharing;
 use crate::record::{Superblock, User, VolumeRecord};
-use crust_blockfs::DeviceNumber;
 
 /// A request to make a pod the owner of a volume.
 #[derive(Debug)]
@@ -15,15 +15,15 @@ pub struct OwnershipRequest<'a> {
     pub superblock: &'a Superblock,
     /// Whether the pod only reads the volume. It can then also use an existing read-only superblock.
     pub only_reads: bool,
-    pub device: DeviceNumber,
+    pub backing: &'a Backing,
 }
 
-/// The way in which the new owner's mount uses the device.
+/// The way in which the new owner's mount uses the device or share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeviceAccess {
-    /// The device isn't in use. The mount has to open it exclusively.
+    /// It isn't in use. The mount has to open a device exclusively.
     First,
-    /// A superblock with the same options exists already. The mount shares it.
+    /// The mount shares an existing superblock. A share gets another superblock if the options differ.
     Joins {
         /// Whether the existing superblock is read-only.
         read_only: bool,
@@ -80,9 +80,9 @@ pub enum Conflict {
     Alias {
         owner: OwnerDescription,
         /// The device that the owner uses.
-        existing: DeviceNumber,
+        existing: Backing,
         /// The device that the pod requests.
-        requested: DeviceNumber,
+        requested: Backing,
     },
 }
 
@@ -137,8 +137,8 @@ fn level(noun: &str) -> &'static str {
     }
 }
 
-/// Decides whether a pod may become the owner of a volume. `records` are those of all volumes on the volume's device,
-/// and on devices with the same data, without users that have ended. The volume's own record may be among them.
+/// Decides whether a pod may become the owner of a volume. `records` are those of all volumes on the volume's device
+/// or share, and on devices with the same data, without users that have ended. The volume's own record may be among them.
 pub fn decide_access(
     request: &OwnershipRequest<'_>,
     records: &[VolumeRecord],
@@ -154,8 +154,8 @@ pub fn decide_access(
             continue;
         };
         let owner = OwnerDescription::from_user(user);
-        if record.device != request.device {
-            let (existing, requested) = (record.device, request.device);
+        if record.backing != *request.backing {
+            let (existing, requested) = (record.backing.clone(), request.backing.clone());
             return Err(Conflict::Alias {
                 owner,
                 existing,
@@ -167,6 +167,10 @@ pub fn decide_access(
         }
         if other_pod.is_some() && sharing == Sharing::Deny {
             return Err(Conflict::SharingDenied(owner));
+        }
+        if !record.backing.has_one_superblock() {
+            access = DeviceAccess::Joins { read_only: false };
+            continue;
         }
         let existing = &record.superblock;
         let requested = request
@@ -248,7 +252,8 @@ mod tests {
         };
         VolumeRecord {
             version: Version,
-            device: device.parse().unwrap(),
+            backing: device.parse().unwrap(),
+            superblocks: Vec::new(),
             superblock,
             exclusive,
             prepared_for: vec![],
@@ -261,13 +266,13 @@ mod tests {
         requested: &Superblock,
         records: &[VolumeRecord],
     ) -> Result<DeviceAccess, String> {
-        let device = "7:1".parse().unwrap();
+        let backing = &"7:1".parse().unwrap();
         let request = OwnershipRequest {
             pod_uid: "mine",
             exclusive,
             superblock: requested,
             only_reads: false,
-            device,
+            backing,
         };
         decide_access(&request, records, Sharing::Allow).map_err(|conflict| conflict.to_string())
     }
@@ -341,7 +346,7 @@ mod tests {
                 exclusive: false,
                 superblock: requested,
                 only_reads,
-                device: "7:1".parse().unwrap(),
+                backing: &"7:1".parse().unwrap(),
             };
             let records = [used_by("other", "7:1", false, existing.clone())];
             let access = decide_access(&request, &records, Sharing::Allow).ok();
@@ -424,13 +429,13 @@ mod tests {
 
     #[test]
     fn denied_sharing_refuses_other_pods_only() {
-        let (device, rw) = ("7:1".parse().unwrap(), RW());
+        let (backing, rw) = (&"7:1".parse().unwrap(), RW());
         let request = OwnershipRequest {
             pod_uid: "mine",
             exclusive: false,
             superblock: &rw,
             only_reads: false,
-            device,
+            backing,
         };
         let other = [used_by("other", "7:1", false, RW())];
         assert!(matches!(

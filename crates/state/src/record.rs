@@ -4,8 +4,10 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::backing::Backing;
 use crate::process::Process;
 use crust_blockfs::DeviceNumber;
+use crust_blockfs::mountinfo::Mount;
 
 /// The name of the file in an entry.
 pub const RECORD_FILE: &str = "runcrust.json";
@@ -15,8 +17,12 @@ pub const RECORD_FILE: &str = "runcrust.json";
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
     pub version: Version<1>,
-    /// The block device. Other volumes on the same device share its superblock.
-    pub device: DeviceNumber,
+    /// What the volume's file system is on.
+    #[serde(rename = "device")]
+    pub backing: Backing,
+    /// The superblocks of a share that are mounted for the users. A device has one superblock, with its own number.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub superblocks: Vec<DeviceNumber>,
     pub superblock: Superblock,
     /// Whether the volume's access mode forbids a second pod.
     pub exclusive: bool,
@@ -161,6 +167,23 @@ impl VolumeRecord {
         let users = &self.users;
         self.prepared_for
             .retain(|pod| users.iter().any(|user| user.pod_uid == *pod));
+        if users.is_empty() {
+            // The kernel reuses the numbers.
+            self.superblocks.clear();
+        }
+    }
+
+    /// Returns whether a mount in a user's mount table is one of the volume.
+    #[must_use]
+    pub fn is_mount(&self, mount: &Mount) -> bool {
+        self.backing.is_mounted_by(mount, &self.superblocks)
+    }
+
+    /// Records the superblock of a share that was mounted for a user.
+    pub fn add_superblock(&mut self, number: DeviceNumber) {
+        if !self.superblocks.contains(&number) {
+            self.superblocks.push(number);
+        }
     }
 
     /// Records that fsGroup was applied for a pod. Returns whether that was recorded before.
@@ -277,7 +300,8 @@ mod tests {
     fn record() -> VolumeRecord {
         VolumeRecord {
             version: Version,
-            device: "7:3".parse().unwrap(),
+            backing: "7:3".parse().unwrap(),
+            superblocks: Vec::new(),
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: vec![],

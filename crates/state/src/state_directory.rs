@@ -4,8 +4,9 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::backing::BackingKey;
+use crust_blockfs::Deadline;
 use crust_blockfs::device::OwnerListVersion;
-use crust_blockfs::{Deadline, DeviceNumber};
 use rustix::fs::Stat;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -82,10 +83,10 @@ impl CachedTargets {
     }
 }
 
-/// The volumes on a device that are, or may be, in use: `owners/<major>:<minor>.json`.
+/// The volumes on a device or share that are, or may be, in use: `owners/<backing key>.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct DeviceVolumes {
+struct OwnedVolumes {
     version: Version<1>,
     /// The target paths of the volumes.
     volumes: Vec<PathBuf>,
@@ -94,7 +95,7 @@ struct DeviceVolumes {
     boot_id: Option<String>,
 }
 
-impl DeviceVolumes {
+impl OwnedVolumes {
     fn is_of_this_boot(&self) -> bool {
         let Some(boot) = &self.boot_id else {
             return true;
@@ -302,88 +303,92 @@ impl StateDirectory {
         self.remove_if(BUNDLES, &name.to_string(), is_stale)
     }
 
-    /// Returns the devices that have a list of volumes, ordered by number.
-    pub fn devices_with_volumes(&self) -> Result<Vec<DeviceNumber>, StateError> {
-        let lists = self.owner_list_versions()?.into_iter();
-        Ok(lists.map(|list| list.device).collect())
+    /// Returns the devices and shares that have a list of volumes, in order.
+    pub fn backings_with_volumes(&self) -> Result<Vec<BackingKey>, StateError> {
+        let mut keys = Vec::new();
+        self.visit_owner_lists(|key, _| keys.push(key))?;
+        keys.sort_unstable();
+        Ok(keys)
     }
 
-    /// Returns the versions of the lists of volumes, ordered by device. The version of a list changes with each write.
+    /// Returns the versions of the lists of volumes on devices, ordered by device. The version of a list changes with
+    /// each write.
     pub fn owner_list_versions(&self) -> Result<Vec<OwnerListVersion>, StateError> {
-        let Some(directory) = self.root.open_directory(OWNERS)? else {
-            return Ok(Vec::new());
-        };
         let mut versions = Vec::new();
-        for (name, inode) in directory.inodes()? {
-            let stem = name.strip_suffix(".json");
-            if let Some(device) = stem.and_then(|stem| stem.parse().ok()) {
-                // tmpfs assigns ascending inode numbers, so that a new file doesn't soon get the number of an old one.
-                versions.push(OwnerListVersion {
-                    device,
-                    number: inode,
-                });
-            }
-        }
+        self.visit_owner_lists(|key, number| {
+            // tmpfs assigns ascending inode numbers, so that a new file doesn't soon get the number of an old one.
+            versions.extend(
+                key.device()
+                    .map(|device| OwnerListVersion { device, number }),
+            );
+        })?;
         versions.sort_unstable();
         Ok(versions)
     }
 
-    /// Returns the volumes on a device that are, or may be, in use. A list of an earlier boot is ignored, because the
-    /// number may have been another device's. No lock is needed, because the list is replaced atomically.
-    pub fn volumes_on_device(&self, device: DeviceNumber) -> Result<Vec<TargetPath>, StateError> {
-        let list = self.device_volumes(device)?;
-        let list = list.filter(DeviceVolumes::is_of_this_boot);
+    /// Calls `visit` with each list's backing and inode number.
+    fn visit_owner_lists(&self, mut visit: impl FnMut(BackingKey, u64)) -> Result<(), StateError> {
+        let Some(directory) = self.root.open_directory(OWNERS)? else {
+            return Ok(());
+        };
+        for (name, inode) in directory.inodes()? {
+            if let Some(key) = name.strip_suffix(".json").and_then(BackingKey::parse) {
+                visit(key, inode);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the volumes on a device or share that are, or may be, in use. A list of an earlier boot is ignored,
+    /// because a device's number may have been another device's. No lock is needed, because the list is replaced
+    /// atomically.
+    pub fn volumes_on(&self, backing: BackingKey) -> Result<Vec<TargetPath>, StateError> {
+        let list = self.owned_volumes(backing)?;
+        let list = list.filter(OwnedVolumes::is_of_this_boot);
         Ok(list.unwrap_or_default().targets())
     }
 
-    /// Returns the volumes in the list of a device if the list is of an earlier boot, in which another device may have
-    /// had the number. Returns no volumes if the list is of this boot.
+    /// Returns the volumes in the list of a device or share if the list is of an earlier boot. Returns no volumes if the
+    /// list is of this boot.
     pub fn volumes_before_reboot(
         &self,
-        device: DeviceNumber,
+        backing: BackingKey,
     ) -> Result<Vec<TargetPath>, StateError> {
-        let list = self.device_volumes(device)?;
+        let list = self.owned_volumes(backing)?;
         let list = list.filter(|list| !list.is_of_this_boot());
         Ok(list.unwrap_or_default().targets())
     }
 
-    fn device_volumes(&self, device: DeviceNumber) -> Result<Option<DeviceVolumes>, StateError> {
-        self.read(OWNERS, &device.to_string())
+    fn owned_volumes(&self, backing: BackingKey) -> Result<Option<OwnedVolumes>, StateError> {
+        self.read(OWNERS, &backing.to_string())
     }
 
-    /// Adds a volume to the list of a device. The caller has to hold [`LockName::Owners`].
-    pub fn add_device_volume(
-        &self,
-        device: DeviceNumber,
-        volume: &TargetPath,
-    ) -> Result<(), StateError> {
-        let mut volumes = self.volumes_on_device(device)?;
+    /// Adds a volume to the list of a device or share. The caller has to hold [`LockName::Owners`].
+    pub fn add_volume(&self, backing: BackingKey, volume: &TargetPath) -> Result<(), StateError> {
+        let mut volumes = self.volumes_on(backing)?;
         if volumes.contains(volume) {
             return Ok(());
         }
         volumes.push(volume.clone());
-        self.write_device_volumes(device, &volumes)
+        self.write_volumes(backing, &volumes)
     }
 
-    /// Removes a volume from the list of a device. Succeeds if it isn't in the list. A list of an earlier boot is
-    /// removed completely. The caller has to hold [`LockName::Owners`].
-    pub fn remove_device_volume(
+    /// Removes a volume from the list of a device or share. Succeeds if it isn't in the list. A list of an earlier boot
+    /// is removed completely. The caller has to hold [`LockName::Owners`].
+    pub fn remove_volume(
         &self,
-        device: DeviceNumber,
+        backing: BackingKey,
         volume: &TargetPath,
     ) -> Result<(), StateError> {
-        let mut volumes = self.volumes_on_device(device)?;
+        let mut volumes = self.volumes_on(backing)?;
         volumes.retain(|other| other != volume);
-        self.write_device_volumes(device, &volumes)
+        self.write_volumes(backing, &volumes)
     }
 
-    fn write_device_volumes(
-        &self,
-        device: DeviceNumber,
-        volumes: &[TargetPath],
-    ) -> Result<(), StateError> {
+    fn write_volumes(&self, backing: BackingKey, volumes: &[TargetPath]) -> Result<(), StateError> {
+        let name = backing.to_string();
         if volumes.is_empty() {
-            return self.remove(OWNERS, &device.to_string());
+            return self.remove(OWNERS, &name);
         }
         let volumes = volumes
             .iter()
@@ -391,8 +396,8 @@ impl StateDirectory {
             .collect();
         self.write(
             OWNERS,
-            &device.to_string(),
-            &DeviceVolumes {
+            &name,
+            &OwnedVolumes {
                 version: Version,
                 volumes,
                 boot_id: boot_id().ok(),
@@ -580,28 +585,28 @@ mod tests {
     #[test]
     fn a_device_has_a_list_until_its_last_volume_is_removed() {
         let (_guard, state) = state();
-        let device = "7:3".parse().unwrap();
+        let device = BackingKey::parse("7:3").unwrap();
         let [one, two] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
         for volume in [&one, &two, &one] {
-            state.add_device_volume(device, volume).unwrap();
+            state.add_volume(device, volume).unwrap();
         }
-        assert_eq!(state.devices_with_volumes().unwrap(), [device]);
+        assert_eq!(state.backings_with_volumes().unwrap(), [device]);
         assert_eq!(
-            state.volumes_on_device(device).unwrap(),
+            state.volumes_on(device).unwrap(),
             [one.clone(), two.clone()]
         );
         let versions = state.owner_list_versions().unwrap();
-        state.add_device_volume(device, &two).unwrap();
+        state.add_volume(device, &two).unwrap();
         assert_eq!(state.owner_list_versions().unwrap(), versions, "unchanged");
-        state.remove_device_volume(device, &one).unwrap();
+        state.remove_volume(device, &one).unwrap();
         assert_ne!(state.owner_list_versions().unwrap(), versions);
-        state.remove_device_volume(device, &one).unwrap();
+        state.remove_volume(device, &one).unwrap();
         assert_eq!(
-            state.volumes_on_device(device).unwrap(),
+            state.volumes_on(device).unwrap(),
             std::slice::from_ref(&two)
         );
-        state.remove_device_volume(device, &two).unwrap();
-        assert_eq!(state.devices_with_volumes().unwrap(), []);
+        state.remove_volume(device, &two).unwrap();
+        assert_eq!(state.backings_with_volumes().unwrap(), []);
     }
 
     /// Locks that weren't retired must not prevent others from being retired, however many there are.
@@ -630,9 +635,9 @@ mod tests {
     #[test]
     fn a_list_of_an_earlier_boot_is_ignored_until_it_is_replaced() {
         let (_guard, state) = state();
-        let device = "7:3".parse().unwrap();
+        let device = BackingKey::parse("7:3").unwrap();
         let [old, new] = ["/1", "/2"].map(|path| TargetPath::new(path).unwrap());
-        state.add_device_volume(device, &old).unwrap();
+        state.add_volume(device, &old).unwrap();
         assert_eq!(state.volumes_before_reboot(device).unwrap(), []);
         let file = state.root.path().join("owners/7:3.json");
         let text = std::fs::read_to_string(&file).unwrap();
@@ -640,20 +645,20 @@ mod tests {
         assert_ne!(rebooted, text);
         let write = |text: &str| std::fs::write(&file, text).unwrap();
         write(&rebooted);
-        assert_eq!(state.volumes_on_device(device).unwrap(), []);
+        assert_eq!(state.volumes_on(device).unwrap(), []);
         assert_eq!(state.volumes_before_reboot(device).unwrap(), [old]);
-        state.add_device_volume(device, &new).unwrap();
+        state.add_volume(device, &new).unwrap();
         assert_eq!(
-            state.volumes_on_device(device).unwrap(),
+            state.volumes_on(device).unwrap(),
             std::slice::from_ref(&new)
         );
         assert_eq!(state.volumes_before_reboot(device).unwrap(), []);
         write(&rebooted);
-        state.remove_device_volume(device, &new).unwrap();
-        assert_eq!(state.devices_with_volumes().unwrap(), []);
+        state.remove_volume(device, &new).unwrap();
+        assert_eq!(state.backings_with_volumes().unwrap(), []);
         write(r#"{"version":1,"volumes":["/2"]}"#);
         assert_eq!(
-            state.volumes_on_device(device).unwrap(),
+            state.volumes_on(device).unwrap(),
             [new],
             "a list of an early version"
         );

@@ -1,7 +1,6 @@
 //! Makes a sandbox or container a user of a volume. The new user is checked against the present users, recorded before
 //! anything is mounted, and removed from the record if the mount fails.
 
-use crust_state::lock::LockName;
 use crust_state::ownership::DeviceAccess;
 use crust_state::record::{User, Version, VolumeRecord};
 use crust_state::{Config, Volume};
@@ -19,7 +18,7 @@ pub(super) fn plan_for_users(
     live: Option<VolumeRecord>,
     label: Option<&str>,
 ) -> Result<(MountPlan, VolumeRecord), Cause> {
-    let in_use = live.as_ref().map(|record| record.device);
+    let in_use = live.as_ref().map(|record| &record.backing);
     let plan = MountPlan::new(config, volume.info(), in_use)?.with_label(label)?;
     if let Some(record) = live {
         return Ok((plan.adapted_to(&record)?, record));
@@ -45,15 +44,8 @@ pub(super) fn acquire<T>(
     work: impl FnOnce(&MountPlan, DeviceAccess, &mut VolumeRecord) -> Result<T, Cause>,
 ) -> Result<T, Cause> {
     let volume = &locked.volume;
-    let device = plan.device.number();
-    // Held while the device is read, which may take long. Operations on other devices don't wait for it.
-    let _device_lock = context
-        .state
-        .lock(LockName::Device(device), context.deadline)?;
+    let _lock = plan.source.lock(context)?;
     let NewUser { user, before } = new;
-    // While the device is open its number can't be reused for another disk, so facts read from now on stay valid until
-    // the file system is mounted. A device that can't be opened can't be mounted either: the mount reports the error.
-    let _ = plan.device.opened();
     let (target, pod_uid) = (volume.target(), user.pod_uid.clone());
     let mut record = before.clone();
     record.add(user);
@@ -83,7 +75,7 @@ pub(super) fn acquire<T>(
             // An error of restoring the record is ignored, because the cause matters more.
             let restored = volume.write_record(before);
             if granted.is_newly_listed && restored.is_ok() {
-                let _ = owners::remove_owner(context, target, device);
+                let _ = owners::remove_owner(context, target, plan.source.backing().key());
             }
             Err(cause)
         }
@@ -94,7 +86,8 @@ pub(super) fn acquire<T>(
 pub(super) fn empty_record(plan: &MountPlan) -> VolumeRecord {
     VolumeRecord {
         version: Version,
-        device: plan.device.number(),
+        backing: plan.source.backing(),
+        superblocks: Vec::new(),
         superblock: plan.superblock.clone(),
         exclusive: plan.exclusive,
         prepared_for: Vec::new(),

@@ -11,7 +11,6 @@ use super::acquire::{NewUser, acquire, plan_for_users};
 use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
 use super::new_mount::{self, NewMount};
-use super::plan::check_disk;
 use super::users::{NewContainer, live_record, pending_user};
 
 /// Adds a container to the volume's pending users, and mounts the volume for it alone. The returned mount is detached;
@@ -25,7 +24,7 @@ pub fn mount_for_container(
 ) -> Result<OwnedFd, VolumeError> {
     acquire_for_container(context, locked, container, mounts, |new, record| {
         let mount = new_mount::mount(context, new, record)?;
-        let (volume, device) = (new.volume.target(), new.plan.device.number());
+        let (volume, device) = (new.volume.target(), new.plan.source.backing());
         tracing::info!(%volume, %device, container = container.id, "mounted for the container");
         new.volume.write_runtime_cli(cli)?;
         Ok(mount)
@@ -40,9 +39,9 @@ pub fn reserve(
     mounts: Vec<UserMount>,
 ) -> Result<(), VolumeError> {
     acquire_for_container(context, locked, container, mounts, |new, _| {
-        check_disk(new.volume.info(), &new.plan.device)?;
+        new.plan.source.check_staged(new.volume.info())?;
         match new.access {
-            DeviceAccess::First => new_mount::check_not_held(context, new.plan),
+            DeviceAccess::First => new.plan.source.check_not_held(context),
             DeviceAccess::Joins { .. } => Ok(()),
         }
     })

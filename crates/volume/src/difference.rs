@@ -2,91 +2,87 @@
 //! and an upgraded driver may write the same metadata differently.
 
 use std::fmt::Display;
-use std::path::Path;
 
-use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_state::info::{AccessMode, PodAccess, VolumeType};
-use crust_state::{Config, MountInfo};
+use crust_state::info::{AccessMode, PodAccess};
+use crust_state::{Backing, Config, MountInfo};
 
+use super::mount_source::staged_backing;
 use super::plan::mount_options;
-use crust_blockfs::device::Device;
 
 /// Returns the differences between the staged and the requested metadata, each as a phrase for an error message. Empty
 /// if both have the same meaning. Device paths are compared by the devices that they lead to now.
 #[must_use]
 pub fn differences(config: &Config, staged: &MountInfo, requested: &MountInfo) -> Vec<String> {
-    compare(config, staged, VolumeUse::Unused, requested, &device_number)
+    compare(
+        config,
+        staged,
+        VolumeUse::Unused,
+        requested,
+        &staged_backing,
+    )
 }
 
 /// Returns the differences between the staged metadata of a volume in use and the requested metadata.
 ///
-/// `device` is the device that its users have mounted, wherever the staged path leads now; `None` if it is unknown. An
+/// `mounted` is what its users have mounted, wherever the staged path leads now; `None` if it is unknown. An
 /// access mode that doesn't distinguish `ReadWriteOncePod` from `ReadWriteOnce` is equal to one that does: see
 /// [`may_be_renamed`].
 pub(super) fn differences_in_use(
     config: &Config,
     staged: &MountInfo,
-    device: Option<DeviceNumber>,
+    mounted: Option<&Backing>,
     requested: &MountInfo,
 ) -> Vec<String> {
     compare(
         config,
         staged,
-        VolumeUse::InUse { device },
+        VolumeUse::InUse { mounted },
         requested,
-        &device_number,
+        &staged_backing,
     )
 }
 
 /// Whether the staged volume is in use.
 #[derive(Debug, Clone, Copy)]
-enum VolumeUse {
+enum VolumeUse<'a> {
     Unused,
     /// The volume has users, or may have some.
     InUse {
-        /// The device that the users have mounted, if it is known.
-        device: Option<DeviceNumber>,
+        /// The device or share that the users have mounted, if it is known.
+        mounted: Option<&'a Backing>,
     },
-}
-
-/// Returns the device that a path leads to now.
-fn device_number(path: &Path) -> Option<DeviceNumber> {
-    let device = Device::open(path).ok()?;
-    Some(device.number())
 }
 
 fn compare(
     config: &Config,
     staged: &MountInfo,
-    usage: VolumeUse,
+    usage: VolumeUse<'_>,
     requested: &MountInfo,
-    device_number: &dyn Fn(&Path) -> Option<DeviceNumber>,
+    find_backing: &dyn Fn(&MountInfo) -> Option<Backing>,
 ) -> Vec<String> {
     let mut differences = Vec::new();
     let mut differ = |field: &str, staged: &dyn Display, requested: &dyn Display| {
         differences.push(format!("{field}: staged {staged}, requested {requested}"));
     };
     if staged.volume_type != requested.volume_type {
-        let name = |info: &MountInfo| match info.volume_type {
-            VolumeType::Block => "block",
-            VolumeType::Network => "network",
-        };
-        differ("volume type", &name(staged), &name(requested));
+        let (staged, requested) = (staged.volume_type, requested.volume_type);
+        differ("volume type", &staged.as_str(), &requested.as_str());
     }
     if staged.device != requested.device {
         let mounted = match usage {
             VolumeUse::Unused => None,
-            VolumeUse::InUse { device } => device,
+            VolumeUse::InUse { mounted } => mounted.cloned(),
         };
-        let before = mounted.or_else(|| device_number(&staged.device));
-        let now = device_number(&requested.device);
+        let before = mounted.or_else(|| find_backing(staged));
+        let now = find_backing(requested);
         if before.is_none() || before != now {
-            let describe = |info: &MountInfo, number: Option<DeviceNumber>| {
-                let path = info.device.to_string_lossy();
-                match number {
-                    Some(number) => format!("{path:?} ({number})"),
-                    None => format!("{path:?} (no device now)"),
+            let describe = |info: &MountInfo, backing: Option<Backing>| {
+                let text = info.device.to_string_lossy();
+                match backing {
+                    Some(Backing::Device(number)) => format!("{text:?} ({number})"),
+                    Some(Backing::Share(_)) => format!("{text:?}"),
+                    None => format!("{text:?} (no device now)"),
                 }
             };
             differ(
@@ -198,6 +194,9 @@ impl MountSemantics {
 
 #[cfg(test)]
 mod tests {
+    use crust_blockfs::DeviceNumber;
+    use crust_state::info::VolumeType;
+
     use super::*;
 
     fn info(change: impl FnOnce(&mut MountInfo)) -> MountInfo {
@@ -212,24 +211,33 @@ mod tests {
         info(|info| info.options = options.iter().map(ToString::to_string).collect())
     }
 
+    fn share(source: &str, options: &[&str]) -> MountInfo {
+        info(|info| {
+            info.volume_type = VolumeType::Network;
+            info.device = source.into();
+            info.fstype = "nfs".to_owned();
+            info.options = options.iter().map(ToString::to_string).collect();
+        })
+    }
+
     /// Compares on a node where `/dev/a` and `/dev/link` lead to one device and `/dev/b` to another.
     fn compare_on_node(staged: &MountInfo, usage: VolumeUse, requested: &MountInfo) -> Vec<String> {
         let config = Config {
             default_options: vec!["nodev".to_owned()],
             ..Config::default()
         };
-        let device_number = |path: &Path| match path.to_str() {
+        let find_backing = |info: &MountInfo| match info.device.to_str() {
             Some("/dev/a" | "/dev/link") => "7:1".parse().ok(),
             Some("/dev/b") => "7:2".parse().ok(),
-            _ => None,
+            Some(share) => share.parse().ok(),
+            None => None,
         };
-        compare(&config, staged, usage, requested, &device_number)
+        compare(&config, staged, usage, requested, &find_backing)
     }
 
-    fn in_use_on_dev_a() -> VolumeUse {
-        let device = Some("7:1".parse().unwrap());
-        VolumeUse::InUse { device }
-    }
+    const IN_USE_ON_DEV_A: VolumeUse<'static> = VolumeUse::InUse {
+        mounted: Some(&Backing::Device(DeviceNumber::new(7, 1))),
+    };
 
     #[test]
     fn metadata_of_the_same_meaning_does_not_differ() {
@@ -284,6 +292,10 @@ mod tests {
                 }),
             ),
             (info(|_| {}), info(|info| info.disk_seq = "7".parse().ok())),
+            (
+                share("srv:/a", &["hard,proto=tcp"]),
+                share("SRV://a/", &["tcp", "retry=3"]),
+            ),
         ] {
             let differences = compare_on_node(&staged, VolumeUse::Unused, &requested);
             assert_eq!(
@@ -396,7 +408,7 @@ mod tests {
             ("/dev/b", "/dev/link", true),
             ("/dev/link", "/dev/b", false),
         ] {
-            let differences = compare_on_node(&on(staged), in_use_on_dev_a(), &on(requested));
+            let differences = compare_on_node(&on(staged), IN_USE_ON_DEV_A, &on(requested));
             assert_eq!(differences.is_empty(), is_same, "{differences:?}");
         }
     }
@@ -407,7 +419,7 @@ mod tests {
         use AccessMode::{
             MultiNodeMultiWriter, SingleNodeMultiWriter, SingleNodeSingleWriter, SingleNodeWriter,
         };
-        let unknown = VolumeUse::InUse { device: None };
+        let unknown = VolumeUse::InUse { mounted: None };
         for (one, other, is_same_in_use) in [
             (Some(SingleNodeWriter), Some(SingleNodeSingleWriter), true),
             (None, Some(SingleNodeSingleWriter), true),
@@ -424,7 +436,7 @@ mod tests {
         ] {
             for (staged, requested) in [(one, other), (other, one)] {
                 let mode = |mode| info(|info| info.access_mode = mode);
-                for usage in [in_use_on_dev_a(), unknown] {
+                for usage in [IN_USE_ON_DEV_A, unknown] {
                     let found = compare_on_node(&mode(staged), usage, &mode(requested));
                     assert_eq!(found.is_empty(), is_same_in_use, "{usage:?} {found:?}");
                 }

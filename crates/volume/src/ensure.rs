@@ -60,7 +60,7 @@ impl MountStatus {
         let mut live = live_record(volume)?;
         let mut mount = None;
         if let Some(record) = &mut live {
-            mount = sandbox.find_mount(volume.digest(), record.device)?;
+            mount = sandbox.find_mount(volume.digest(), &|mount| record.is_mount(mount))?;
             if mount.is_none() {
                 // A create was killed after it had recorded the sandbox and before it mounted the volume.
                 record.remove(UserKind::Sandbox, sandbox.id());
@@ -70,14 +70,19 @@ impl MountStatus {
         let has_live_users = live.is_some();
         let (mut plan, mut before) = plan_for_users(config, volume, live, label)?;
         if !has_live_users {
-            mount = sandbox.find_mount(volume.digest(), plan.device.number())?;
+            let may_be_mount = |mount: &_| plan.source.may_be_mounted_by(mount);
+            mount = sandbox.find_mount(volume.digest(), &may_be_mount)?;
             if let Some(mount) = &mount {
                 // The volume's record was lost: the mounted superblock is compared with the staged one instead.
                 let mounted = MountedSuperblock::from_mount(mount);
                 plan = plan.with_mounted_label(mounted.label())?;
                 plan = plan.with_mounted_read_only(mounted.is_read_only());
-                mounted.check(&plan.superblock, plan.read_only)?;
+                let shown_options = plan.source.shown_options();
+                mounted.check(&plan.superblock, plan.read_only, shown_options)?;
                 before = empty_record(&plan);
+                if before.backing.device().is_none() {
+                    before.add_superblock(mounted.number());
+                }
             }
         }
         let is_mounted = mount.is_some();
@@ -135,7 +140,7 @@ pub(super) fn try_ensure_mounted(
             .enter(|namespace| namespace.attach(volume.digest(), &mount))?;
         tracing::info!(
             volume = %volume.target(),
-            device = %plan.device.number(),
+            device = %plan.source.backing(),
             sandbox = request.sandbox.id(),
             "mounted in the sandbox"
         );
@@ -156,7 +161,7 @@ pub fn open_views<'v>(
     let volume = &locked.volume;
     let opened = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        let mount = sandbox.find_mount(volume.digest(), record.device)?;
+        let mount = sandbox.find_mount(volume.digest(), &|mount| record.is_mount(mount))?;
         let root = mount.ok_or(Cause::NotInUse)?.root;
         let read_only = volume.info().read_only;
         let views = views.map(|view| View {

@@ -24,6 +24,8 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
+use crust_nfs::mount::ShareMountError;
+use crust_nfs::options::ShareOptionError;
 pub use staging_error::StagingError;
 
 /// A gRPC status code, by which callers of the CLI distinguish errors.
@@ -116,12 +118,14 @@ impl VolumeError {
                 | DeviceError::NotAbsolute { .. },
             )
             | Cause::Options(_)
+            | Cause::ShareOption(_)
             | Cause::Staging(StagingError::TargetNotAllowed { .. })
             | Cause::FileSystem { .. } => GrpcCode::InvalidArgument,
             Cause::Staging(StagingError::LimitReached { .. }) => GrpcCode::ResourceExhausted,
             Cause::Mount(error) if error.is_request_error() => GrpcCode::InvalidArgument,
+            Cause::ShareMount(error) if error.is_request_error() => GrpcCode::InvalidArgument,
             Cause::Resize(ResizeError::UnreachableSize { .. }) => GrpcCode::OutOfRange,
-            Cause::Unsupported(_)
+            Cause::NoGrowth
             | Cause::Resize(ResizeError::Growth(GrowthError::Unsupported { .. })) => {
                 GrpcCode::Unimplemented
             }
@@ -144,10 +148,11 @@ impl Cause {
 pub(super) enum Cause {
     #[error("nothing is staged at {0}; hint: stage it first, and check that crust_ops is running")]
     NotStaged(TargetPath),
+    /// The volume is a share.
     #[error(
-        "{0} aren't supported by this version; hint: let the CSI driver mount the volume itself, without deferral"
+        "a share of a file server can't be grown from a node; hint: raise the limit on the server"
     )]
-    Unsupported(&'static str),
+    NoGrowth,
     #[error(
         "file system {fstype:?} isn't one of those allowed ({allowed}); hint: use one of these, or add {fstype} to \
          `fstypes` in runcrust's configuration"
@@ -274,6 +279,10 @@ pub(super) enum Cause {
     Options(#[from] OptionsError),
     #[error(transparent)]
     Mount(#[from] MountError),
+    #[error(transparent)]
+    ShareOption(#[from] ShareOptionError),
+    #[error(transparent)]
+    ShareMount(#[from] ShareMountError),
     #[error(transparent)]
     FsGroup(#[from] FsGroupError),
     #[error(transparent)]

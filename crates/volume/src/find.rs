@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use crust_blockfs::DeviceNumber;
-use crust_state::TargetPath;
+use crust_nfs::Share;
 use crust_state::crust::SurveyedVolume;
 use crust_state::files::FileError;
+use crust_state::{Backing, TargetPath};
 
 use super::context::Context;
 use super::error::GrpcCode;
+use super::mount_source;
 use super::overview::{VolumeOverview, overviews};
 
 use crust_blockfs::device::{Device, DeviceFacts, LoopDeviceCache};
@@ -21,6 +23,8 @@ pub enum VolumeQuery {
     Digest(String),
     /// The device, or another device with the same data.
     Device(DeviceNumber),
+    /// The share of a file server.
+    Share(Share),
 }
 
 /// The error of a query that doesn't match exactly one volume.
@@ -67,6 +71,12 @@ pub fn find_volume(
         VolumeQuery::Device(number) => (
             indices_by_device(&volumes, *number),
             format!("with device {number}"),
+        ),
+        VolumeQuery::Share(share) => (
+            indices(&volumes, |volume| {
+                volume.backing == Some(Backing::Share(share.clone()))
+            }),
+            format!("with share {share}"),
         ),
         VolumeQuery::Path(path) => {
             let target = context.staged_target(path);
@@ -164,15 +174,13 @@ fn aliases(number: DeviceNumber, devices: Vec<DeviceNumber>) -> Vec<DeviceNumber
 
 /// Returns the device that a volume is mounted from, and the staged one.
 fn volume_devices(volume: &VolumeOverview) -> Vec<DeviceNumber> {
-    let staged = volume
-        .info()
-        .and_then(|info| Device::open(&info.device).ok());
-    let staged = staged.map(|device| device.number());
-    volume.device.into_iter().chain(staged).collect()
+    let staged = volume.info().and_then(mount_source::staged_backing);
+    let backings = volume.backing.iter().chain(&staged);
+    backings.filter_map(Backing::device).collect()
 }
 
-/// Parses a query: an absolute path, a device number `major:minor`, or at least 12 digits of a digest. `None` for any
-/// other text.
+/// Parses a query: an absolute path, a device number `major:minor`, a share `server:/export`, or at least 12 digits of a
+/// digest. `None` for any other text.
 #[must_use]
 pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     /// The length of a digest in the names below `/dev/crust`.
@@ -185,6 +193,9 @@ pub fn parse_query(text: &str) -> Option<VolumeQuery> {
     }
     if let Ok(number) = text.parse() {
         return Some(VolumeQuery::Device(number));
+    }
+    if let Ok(share) = text.parse() {
+        return Some(VolumeQuery::Share(share));
     }
     let is_hex = text
         .bytes()
@@ -209,6 +220,10 @@ mod tests {
             (
                 &digest[..12],
                 Some(VolumeQuery::Digest(digest[..12].into())),
+            ),
+            (
+                "SRV:/export/",
+                Some(VolumeQuery::Share("srv:/export".parse().unwrap())),
             ),
             (&digest[..11], None),
             (&format!("{digest}0"), None),

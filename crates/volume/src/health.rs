@@ -3,16 +3,19 @@
 use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crust_blockfs::DeviceNumber;
+use crust_nfs::Share;
 use crust_state::record::VolumeRecord;
-use crust_state::{Process, TargetPath};
+use crust_state::{Backing, Process, TargetPath, Volume};
 use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
-use super::volume_mounts::{self, VolumeMount, open_directory_or_file};
+use super::share_health;
+use super::volume_mounts::{self, open_directory_or_file};
 use crate::bare_directory::{self, DirectoryContents};
 use crust_blockfs::device::Device;
 use crust_blockfs::errno::Name;
@@ -34,7 +37,7 @@ pub struct VolumeCondition {
 const HINT: &str = "; hint: ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Symptom<'a> {
+pub(super) enum Symptom<'a> {
     CallFailed {
         call: &'static str,
         errno: Errno,
@@ -49,6 +52,17 @@ enum Symptom<'a> {
     NotGrown(&'a str),
     /// The target directory on the host holds files.
     HostFiles(&'a TargetPath),
+    /// The server of a share hasn't answered in time.
+    NoAnswer {
+        share: &'a Share,
+        timeout: Duration,
+    },
+    /// A call on a share failed.
+    ShareFailed {
+        share: &'a Share,
+        call: &'static str,
+        errno: Errno,
+    },
 }
 
 /// A mount of a volume whose health is to be checked.
@@ -72,32 +86,7 @@ pub fn check_health(check: &HealthCheck<'_>) -> VolumeCondition {
     summarize(&symptoms(check), check.fstype)
 }
 
-/// Checks a volume in use. `usage` is the result of asking its file system for the usage, and `not_grown` the error of
-/// a growth that was requested before the mount.
-pub(super) fn condition(
-    record: &VolumeRecord,
-    target: &TargetPath,
-    mounted: &VolumeMount,
-    not_grown: Option<&str>,
-    usage: Result<(), &UsageError>,
-) -> VolumeCondition {
-    let check = HealthCheck {
-        root: &mounted.root,
-        mount: &mounted.mount,
-        device: record.device,
-        fstype: &record.superblock.fstype,
-        read_only: record.superblock.read_only,
-        usage,
-    };
-    let mut symptoms = symptoms(&check);
-    symptoms.extend(not_grown.map(Symptom::NotGrown));
-    if bare_directory::contents(target.as_path()) == DirectoryContents::Files {
-        symptoms.push(Symptom::HostFiles(target));
-    }
-    summarize(&symptoms, check.fstype)
-}
-
-fn symptoms<'a>(check: &HealthCheck<'_>) -> Vec<Symptom<'a>> {
+fn symptoms(check: &HealthCheck<'_>) -> Vec<Symptom<'static>> {
     let has = |option| check.mount.super_options.has(option);
     let mut symptoms = Vec::new();
     if has("shutdown") {
@@ -127,7 +116,12 @@ fn check_access(check: &HealthCheck<'_>) -> Result<(), (&'static str, Errno)> {
     if let Err(UsageError::Statfs(errno)) = check.usage {
         return Err(("fstatfs", *errno));
     }
-    let root = match open_directory_or_file(check.root) {
+    check_reading(check.root)
+}
+
+/// Checks whether a mount's root can be opened and read.
+pub(super) fn check_reading(root: &OwnedFd) -> Result<(), (&'static str, Errno)> {
+    let root = match open_directory_or_file(root) {
         Ok(root) => root,
         // A container's subPath leads to a special file, or ids are mapped so that root doesn't own the volume's root.
         Err(Errno::NOTDIR | Errno::ACCESS) => return Ok(()),
@@ -179,6 +173,20 @@ impl Symptom<'_> {
                 let hint = hint.unwrap_or("see runcrust's log");
                 format!("{hint}; the next mount, and each resize, retries")
             }
+            Self::NoAnswer { .. } => {
+                "check that the server runs and that no firewall is in between; programs that use the volume wait \
+                 until it answers, or get errors with the mount option soft"
+                    .to_owned()
+            }
+            Self::ShareFailed {
+                errno: Errno::STALE,
+                ..
+            } => "the exported directory was removed or replaced on the server: restore it, or export the new one and \
+                  recreate the pods that use the volume"
+                .to_owned(),
+            Self::ShareFailed { .. } => {
+                "see the kernel's log (dmesg) on this node, and the server's log".to_owned()
+            }
             Self::HostFiles(_) => {
                 "a pod used the volume under another runtime handler, or docker cp or podman cp wrote to the \
                  directory: move the files away, into the volume if they belong there"
@@ -204,6 +212,14 @@ impl fmt::Display for Symptom<'_> {
                 let cause = error.split_once(HINT).map_or(*error, |(cause, _)| cause);
                 write!(f, "it has its old size because growing it failed: {cause}")
             }
+            Self::NoAnswer { share, timeout } => write!(
+                f,
+                "the server of {share} hasn't answered within {} seconds",
+                timeout.as_secs()
+            ),
+            Self::ShareFailed { share, call, errno } => {
+                write!(f, "{call} on {share} fails with {}", Name(*errno))
+            }
             Self::HostFiles(target) => write!(
                 f,
                 "directory {target} on the host holds files that aren't in the volume"
@@ -223,7 +239,8 @@ pub struct VolumeStats {
 /// Returns usage and condition of a volume in use.
 ///
 /// The volume is read where it is mounted: in a live sandbox, or in a live container whose sandbox has ended. The file
-/// system is kept busy only during this call.
+/// system is kept busy only during this call. If the server of a share doesn't answer, a thread of this process stays
+/// behind, which keeps the share busy until the process ends.
 pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats, VolumeError> {
     read_stats(context, target).map_err(|cause| VolumeError::new(target, cause))
 }
@@ -234,23 +251,42 @@ fn read_stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats,
     };
     let mut record = volume.record()?.ok_or(Cause::NotInUse)?;
     record.retain_live(Process::is_alive);
-    let mounted = volume_mounts::find(&record).next();
-    let mounted = mounted.ok_or(Cause::NotInUse)?;
-    let usage = read_usage(&mounted.root);
-    let usage_result = usage.as_ref().map(|_| ());
+    let (usage, mut symptoms) = match &record.backing {
+        Backing::Device(number) => read_device(&record, *number)?,
+        Backing::Share(share) => share_health::read(&record, share)?,
+    };
     // An unreadable resize file fails the next create, but needn't fail this call.
     let not_grown = volume.failed_resize().ok().flatten();
-    let condition = condition(
-        &record,
-        volume.target(),
-        &mounted,
-        not_grown.as_deref(),
-        usage_result,
-    );
+    symptoms.extend(not_grown.as_deref().map(Symptom::NotGrown));
+    symptoms.extend(host_files(&volume));
     Ok(VolumeStats {
-        usage: usage.ok(),
-        condition,
+        usage,
+        condition: summarize(&symptoms, &record.superblock.fstype),
     })
+}
+
+/// Reads the usage of a volume on a device, and looks for symptoms.
+fn read_device(
+    record: &VolumeRecord,
+    device: DeviceNumber,
+) -> Result<(Option<Usage>, Vec<Symptom<'static>>), Cause> {
+    let mounted = volume_mounts::find(record).next();
+    let mounted = mounted.ok_or(Cause::NotInUse)?;
+    let usage = read_usage(&mounted.root);
+    let symptoms = symptoms(&HealthCheck {
+        root: &mounted.root,
+        mount: &mounted.mount,
+        device,
+        fstype: &record.superblock.fstype,
+        read_only: record.superblock.read_only,
+        usage: usage.as_ref().map(|_| ()),
+    });
+    Ok((usage.ok(), symptoms))
+}
+
+fn host_files(volume: &Volume) -> Option<Symptom<'_>> {
+    let contents = bare_directory::contents(volume.target().as_path());
+    (contents == DirectoryContents::Files).then(|| Symptom::HostFiles(volume.target()))
 }
 
 #[cfg(test)]

@@ -4,16 +4,17 @@ use std::path::PathBuf;
 
 use crust_blockfs::resize::SizeLimits;
 use crust_blockfs::{DeviceNumber, DiskSeq};
+use crust_nfs::Share;
 use crust_state::lock::{LockError, LockName};
 use crust_state::record::{User, VolumeRecord};
-use crust_state::{ProcessState, TargetPath};
+use crust_state::{Backing, BackingKey, ProcessState, TargetPath};
 
 use super::context::Context;
 use super::error::Cause;
+use super::mount_source;
 use super::overview::{VolumeOverview, may_be_live, users_with_state};
-use super::unstage::{device_holder, owned_devices};
-use crust_blockfs::device::{Device, DeviceFacts};
-use crust_blockfs::device_mounts::is_on;
+use super::unstage::{device_holder, owned_backings};
+use crust_blockfs::device::DeviceFacts;
 use crust_blockfs::mountinfo;
 
 /// The result of inspecting a volume. The error of a field is a message that says why it is unknown.
@@ -30,7 +31,7 @@ pub struct Inspection {
     pub runtime_cli: Result<Option<PathBuf>, String>,
     /// The growth that the next mount carries out.
     pub pending_resize: Result<Option<SizeLimits>, String>,
-    pub device: Result<BlockDevice, String>,
+    pub backing: Result<BackingDescription, String>,
     /// The reasons why an unstage would be refused or would wait.
     pub obstacles: Vec<String>,
 }
@@ -43,6 +44,22 @@ pub struct ObservedUser {
     pub process_state: ProcessState,
     /// The mount points of the volume's file system in the user's mount namespace.
     pub mount_points: Vec<PathBuf>,
+}
+
+/// What a volume is on.
+#[derive(Debug)]
+pub enum BackingDescription {
+    Device(BlockDevice),
+    Share(ShareDescription),
+}
+
+#[derive(Debug)]
+pub struct ShareDescription {
+    pub share: Share,
+    /// The addresses of the server that the users' mounts are connected to. Empty if the share isn't mounted.
+    pub addresses: Vec<String>,
+    /// Volumes that have been mounted from this share since they were staged.
+    pub owners: Vec<TargetPath>,
 }
 
 #[derive(Debug)]
@@ -79,7 +96,11 @@ pub fn inspect(context: &Context<'_>, overview: VolumeOverview) -> Inspection {
             Ok(resize) => Ok(resize.map(|resize| resize.limits)),
             Err(error) => Err(error.to_string()),
         },
-        device: block_device(context, &overview),
+        backing: describe_backing(
+            context,
+            &overview,
+            record.as_ref().ok().and_then(Option::as_ref),
+        ),
         obstacles: obstacles(context, &overview, &record),
         users,
         record,
@@ -95,9 +116,7 @@ fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
                 ProcessState::Alive => mountinfo::read(user.process.pid).unwrap_or_default(),
                 _ => Vec::new(),
             };
-            let mounts = mounts
-                .into_iter()
-                .filter(|mount| is_on(mount, record.device));
+            let mounts = mounts.into_iter().filter(|mount| record.is_mount(mount));
             ObservedUser {
                 mount_points: mounts.map(|mount| mount.mount_point).collect(),
                 user,
@@ -107,27 +126,64 @@ fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
     observed.collect()
 }
 
-/// Describes the device that the volume is mounted from, or the staged device if it isn't mounted.
-fn block_device(context: &Context<'_>, overview: &VolumeOverview) -> Result<BlockDevice, String> {
-    let device = match (overview.device, overview.info()) {
-        (Some(number), _) => Device::find_by_number(number)
-            .map_err(|error| error.to_string())?
-            .ok_or_else(|| Cause::DeviceGone(number).to_string())?,
-        (None, Some(info)) => Device::open(&info.device).map_err(|error| error.to_string())?,
-        (None, None) => return Err("unknown, because the volume's entry can't be read".into()),
+/// Describes the device or share that the volume is mounted from, or the staged one if it isn't mounted.
+fn describe_backing(
+    context: &Context<'_>,
+    overview: &VolumeOverview,
+    record: Option<&VolumeRecord>,
+) -> Result<BackingDescription, String> {
+    let described = || -> Result<Option<BackingDescription>, Cause> {
+        let source = match (&overview.backing, overview.info()) {
+            (Some(backing), _) => mount_source::open_mounted(backing)?,
+            (None, Some(info)) => mount_source::open_staged(info)?,
+            (None, None) => return Ok(None),
+        };
+        Ok(Some(match (source.backing(), source.device()) {
+            (Backing::Share(share), _) => BackingDescription::Share(ShareDescription {
+                owners: context.state.volumes_on(source.backing().key())?,
+                addresses: record.map_or_else(Vec::new, server_addresses),
+                share,
+            }),
+            (Backing::Device(_), Some(device)) => {
+                BackingDescription::Device(block_device(context, device)?)
+            }
+            (Backing::Device(_), None) => return Ok(None),
+        }))
     };
-    let device = DeviceFacts::from(device);
-    let described = || -> Result<BlockDevice, Cause> {
-        Ok(BlockDevice {
-            number: device.number(),
-            path: device.device().resolved_path().to_owned(),
-            disk_seq: device.disk_seq()?,
-            size: device.size()?,
-            is_read_only: device.is_read_only()?,
-            owners: owners(context, &device)?,
-        })
-    };
-    described().map_err(|cause| cause.to_string())
+    let unknown = "unknown, because the volume's entry can't be read";
+    let described = described().map_err(|cause| cause.to_string())?;
+    described.ok_or_else(|| unknown.to_owned())
+}
+
+fn block_device(context: &Context<'_>, device: &DeviceFacts) -> Result<BlockDevice, Cause> {
+    Ok(BlockDevice {
+        number: device.number(),
+        path: device.device().resolved_path().to_owned(),
+        disk_seq: device.disk_seq()?,
+        size: device.size()?,
+        is_read_only: device.is_read_only()?,
+        owners: owners(context, device)?,
+    })
+}
+
+/// Returns the server's addresses in the mount tables of the live users. Doesn't ask the server.
+fn server_addresses(record: &VolumeRecord) -> Vec<String> {
+    let mut addresses = Vec::new();
+    for (user, process_state) in users_with_state(record) {
+        if process_state != ProcessState::Alive {
+            continue;
+        }
+        let mounts = mountinfo::read(user.process.pid).unwrap_or_default();
+        for mount in mounts.iter().filter(|mount| record.is_mount(mount)) {
+            let options = mount.super_options.iter();
+            let texts = options.filter_map(|option| option.into_string().ok());
+            addresses
+                .extend(texts.filter_map(|option| Some(option.strip_prefix("addr=")?.to_owned())));
+        }
+    }
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
 }
 
 fn owners(
@@ -135,9 +191,10 @@ fn owners(
     device: &DeviceFacts,
 ) -> Result<Vec<(DeviceNumber, TargetPath)>, Cause> {
     let mut owners = Vec::new();
-    let owned = context.state.devices_with_volumes()?;
+    let owned = context.state.backings_with_volumes()?.into_iter();
+    let owned = owned.filter_map(BackingKey::device).collect();
     for other in device.conflicting(owned, context.loop_devices)? {
-        let volumes = context.state.volumes_on_device(other)?.into_iter();
+        let volumes = context.state.volumes_on(other.into())?.into_iter();
         owners.extend(volumes.map(|volume| (other, volume)));
     }
     Ok(owners)
@@ -183,12 +240,13 @@ fn unrecorded_holders(
     let Some(target) = overview.target() else {
         return Ok(Vec::new());
     };
-    let mut devices = owned_devices(context, target)?;
-    devices.extend(overview.device.filter(|_| is_record_unreadable));
+    let mut backings = owned_backings(context, target)?;
+    let recorded = overview.backing.as_ref().filter(|_| is_record_unreadable);
+    backings.extend(recorded.map(Backing::key));
     let mut holders = Vec::new();
-    for device in devices {
+    for backing in backings {
         let try_lock = |name| context.state.try_lock_existing(name);
-        holders.extend(device_holder(context, target, device, try_lock)?);
+        holders.extend(device_holder(context, target, backing, try_lock)?);
     }
     Ok(holders)
 }

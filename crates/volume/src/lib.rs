@@ -32,6 +32,7 @@ mod health;
 pub mod host_features;
 mod inspect;
 mod locked_paths;
+mod mount_source;
 pub mod namespace;
 mod new_mount;
 mod overview;
@@ -45,6 +46,7 @@ mod reconcile;
 mod resize;
 pub mod rootfs;
 pub mod sandbox;
+mod share_health;
 mod stage;
 mod staging_checks;
 mod superblock;
@@ -61,7 +63,9 @@ pub use ensure::{SandboxRequest, ensure_mounted, open_views};
 pub use error::{GrpcCode, StagingError, VolumeError};
 pub use find::{FindError, VolumeQuery, find_volume, parse_query};
 pub use health::{HealthCheck, VolumeCondition, VolumeStats, check_health, stats};
-pub use inspect::{BlockDevice, Inspection, ObservedUser, inspect};
+pub use inspect::{
+    BackingDescription, BlockDevice, Inspection, ObservedUser, ShareDescription, inspect,
+};
 pub use overview::{VolumeOverview, VolumeState, overviews};
 pub use plan::{VolumeProperties, read_staged, volume_properties};
 pub use preview::{EntryLayout, MountPreview, PreviewPod, VolumeAccess, preview_mount};

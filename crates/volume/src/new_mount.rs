@@ -1,7 +1,6 @@
 //! Makes a detached mount of a volume: mounts the file system, grows it, and applies fsGroup.
 
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 use crust_state::Volume;
 use crust_state::ownership::DeviceAccess;
@@ -11,11 +10,11 @@ use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
 use super::error::Cause;
-use super::plan::{MountPlan, check_disk};
+use super::mount_source::{SourceMount, SourceMountRequest};
+use super::plan::MountPlan;
 use super::progress;
 use super::resize;
-use crust_blockfs::device::Device;
-use crust_blockfs::filesystem::{self, MountRequest};
+use crust_blockfs::filesystem;
 use crust_blockfs::fsgroup::{self, FsGroupOutcome, FsGroupRequest};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
@@ -26,7 +25,7 @@ pub(super) struct NewMount<'a> {
     pub(super) volume: &'a Volume,
     pub(super) plan: &'a MountPlan,
     pub(super) pod_uid: &'a str,
-    /// Whether the device may have users already.
+    /// Whether the device or share may have users already.
     pub(super) access: DeviceAccess,
 }
 
@@ -40,18 +39,26 @@ pub(super) fn mount(
     record: &mut VolumeRecord,
 ) -> Result<OwnedFd, Cause> {
     let plan = new.plan;
-    check_disk(new.volume.info(), &plan.device)?;
-    filesystem::read_ahead(&plan.superblock.fstype, &plan.device);
+    plan.source.check_staged(new.volume.info())?;
+    if let Some(device) = plan.source.device() {
+        filesystem::read_ahead(&plan.superblock.fstype, device);
+    }
     let exclusive = new.access == DeviceAccess::First;
     if exclusive {
-        check_not_held(context, plan)?;
+        plan.source.check_not_held(context)?;
     }
-    let mount = filesystem::mount_detached(&MountRequest {
-        device: &plan.device,
+    let SourceMount {
+        root: mount,
+        superblock,
+    } = plan.source.mount(&SourceMountRequest {
+        context,
         fstype: &plan.superblock.fstype,
         options: &plan.options,
         exclusive,
     })?;
+    if let Some(number) = superblock {
+        record.add_superblock(number);
+    }
     resize::carry_out(new.volume, plan, &mount)?;
     let prepared = record.mark_prepared(new.pod_uid);
     if let Some((group, policy)) = plan.fs_group.filter(|_| !prepared) {
@@ -60,7 +67,7 @@ pub(super) fn mount(
         let request = FsGroupRequest {
             group,
             policy,
-            device: Some(&plan.device),
+            device: plan.source.device(),
             in_use: !exclusive,
         };
         progress::fs_group_started(target, group);
@@ -97,40 +104,8 @@ fn has_become_read_only(plan: &MountPlan, mount: &OwnedFd) -> bool {
     let flags = rustix::fs::fstatvfs(mount).map(|stat| stat.f_flag);
     flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::RDONLY))
         && !plan.options.read_only
-        && !probe::is_always_read_only(&plan.device, &plan.superblock.fstype)
-}
-
-/// The time for which a device may stay busy after the last process that had it mounted ended: data is written back,
-/// and a killed process needs a moment to end.
-const RELEASE_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// Fails if a holder without a record has opened the device exclusively. Waits up to a second for the device to be
-/// released.
-pub(super) fn check_not_held(context: &Context<'_>, plan: &MountPlan) -> Result<(), Cause> {
-    let mut busy = None;
-    let free = context.deadline.at_most(RELEASE_TIMEOUT).poll(|| {
-        busy = busy_cause(context, plan)?;
-        Ok::<_, Cause>(busy.is_none().then_some(()))
-    })?;
-    match (free, busy) {
-        (None, Some(cause)) => Err(cause),
-        _ => Ok(()),
-    }
-}
-
-/// Returns an error if the device, or a device with the same data, is held; `None` if they are free.
-fn busy_cause(context: &Context<'_>, plan: &MountPlan) -> Result<Option<Cause>, Cause> {
-    let path = |device: &Device| device.path().display().to_string();
-    let device = plan.device.device();
-    if device.is_held_exclusively()? {
-        let device = path(device);
-        return Ok(Some(Cause::DeviceBusy { device }));
-    }
-    for rival in plan.device.conflicting_loop_devices(context.loop_devices)? {
-        if rival.is_held_exclusively()? {
-            let (device, rival) = (path(device), path(&rival));
-            return Ok(Some(Cause::RivalBusy { device, rival }));
-        }
-    }
-    Ok(None)
+        && !plan
+            .source
+            .device()
+            .is_some_and(|device| probe::is_always_read_only(device, &plan.superblock.fstype))
 }

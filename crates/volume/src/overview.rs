@@ -1,14 +1,12 @@
 //! Overviews of the staged volumes and their use, read without changing anything or waiting for a lock.
 
-use crust_blockfs::DeviceNumber;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::files::FileError;
 use crust_state::record::{User, VolumeRecord};
-use crust_state::{MountInfo, ProcessState, TargetPath};
+use crust_state::{Backing, MountInfo, ProcessState, TargetPath};
 
 use super::context::Context;
-use super::plan::check_disk;
-use crust_blockfs::device::{Device, DeviceFacts};
+use super::mount_source;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum VolumeState {
@@ -26,8 +24,9 @@ pub enum VolumeState {
 pub struct VolumeOverview {
     /// The volume's entries.
     pub found: SurveyedVolume,
-    /// The device that the volume is mounted from, or the staged device if it isn't in use. `None` if that is unknown.
-    pub device: Option<DeviceNumber>,
+    /// The device or share that the volume is mounted from, or the staged one if it isn't in use. `None` if that is
+    /// unknown.
+    pub backing: Option<Backing>,
     pub state: VolumeState,
     /// The users that are alive, or may be.
     pub users: Vec<User>,
@@ -45,8 +44,8 @@ pub fn overviews(context: &Context<'_>) -> Result<Vec<VolumeOverview>, FileError
 impl VolumeOverview {
     fn new(found: SurveyedVolume) -> Self {
         let record = found.record().map_err(|error| error.to_string());
-        let (device, users) = match &record {
-            Ok(Some(record)) => (Some(record.device), users_with_state(record)),
+        let (backing, users) = match &record {
+            Ok(Some(record)) => (Some(record.backing.clone()), users_with_state(record)),
             _ => (None, Vec::new()),
         };
         let cli = found.runtime_cli();
@@ -65,26 +64,26 @@ impl VolumeOverview {
             .map(|(user, _)| user)
             .collect();
         let mut overview = Self {
-            device: device.filter(|_| !users.is_empty()),
+            backing: backing.filter(|_| !users.is_empty()),
             users,
             state,
             found,
         };
-        if overview.device.is_none() {
-            overview.read_staged_device();
+        if overview.backing.is_none() {
+            overview.read_staged_backing();
         }
         overview
     }
 
-    /// Sets the device of a volume that isn't in use, and checks that it is the disk that was staged.
-    fn read_staged_device(&mut self) {
+    /// Sets the backing of a volume that isn't in use, and checks that it is the one that was staged.
+    fn read_staged_backing(&mut self) {
         let Ok(info) = &self.found.info else { return };
-        let Ok(device) = Device::open(&info.device).map(DeviceFacts::from) else {
+        let Ok(source) = mount_source::open_staged(info) else {
             return;
         };
-        self.device = Some(device.number());
+        self.backing = Some(source.backing());
         if self.state == VolumeState::Staged
-            && let Err(cause) = check_disk(info, &device)
+            && let Err(cause) = source.check_staged(info)
         {
             self.state = VolumeState::Broken(cause.to_string());
         }

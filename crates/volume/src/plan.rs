@@ -1,24 +1,24 @@
-//! Plans the mount of a staged volume: its device, which must be the disk that was staged, and its options.
+//! Plans the mount of a staged volume: its source, which must be the one that was staged, and its options.
 
 use crust_blockfs::DeviceNumber;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
 use crust_state::config::DeviceNode;
 use crust_state::info::{AccessMode, PodAccess, VolumeType};
 use crust_state::record::{Superblock, VolumeRecord};
-use crust_state::{Config, CrustDirectory, MountInfo, TargetPath, Volume};
+use crust_state::{Backing, Config, CrustDirectory, MountInfo, TargetPath, Volume};
 
 use rustix::mount::MountAttrFlags;
 
 use super::error::{Cause, VolumeError};
+use super::mount_source::{self, MountSource};
 use super::users::live_record;
-use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::fstypes;
 use crust_blockfs::options::{self, MountOptions};
 
-/// A plan to mount a volume. Its metadata is valid and its device exists.
+/// A plan to mount a volume. Its metadata is valid. If it is on a device, the device exists.
 #[derive(Debug)]
 pub(super) struct MountPlan {
-    pub(super) device: DeviceFacts,
+    pub(super) source: Box<dyn MountSource>,
     pub(super) options: MountOptions,
     pub(super) superblock: Superblock,
     /// Whether the access mode forbids a second pod.
@@ -32,22 +32,21 @@ pub(super) struct MountPlan {
 impl MountPlan {
     /// Plans a mount of a staged volume.
     ///
-    /// `in_use` is the device that live users of the volume have mounted. The staged path is only used without such
+    /// `in_use` is what live users of the volume have mounted. The staged path of a device is only used without such
     /// users: it may lead to another device now, because udev removes and changes the links in `/dev/disk`.
     pub(super) fn new(
         config: &Config,
         info: &MountInfo,
-        in_use: Option<DeviceNumber>,
+        in_use: Option<&Backing>,
     ) -> Result<Self, Cause> {
         check(config, info)?;
         let mut options = mount_options(config, info)?;
-        let device = match in_use {
-            Some(number) => Device::find_by_number(number)?.ok_or(Cause::DeviceGone(number))?,
-            None => Device::open(&info.device)?,
+        let source = match in_use {
+            Some(backing) => mount_source::open_mounted(backing)?,
+            None => mount_source::open_staged(info)?,
         };
-        let device = DeviceFacts::from(device);
         // A read-only device can only have a read-only superblock. For a pod that wants to write, the mount fails.
-        options.read_only |= info.read_only && in_use.is_none() && device.is_read_only()?;
+        options.read_only |= info.read_only && in_use.is_none() && source.is_read_only()?;
         let read_only = info.read_only || options.read_only;
         let fs_group = info
             .fs_group
@@ -57,7 +56,7 @@ impl MountPlan {
             exclusive: info.access() == PodAccess::Exclusive,
             fs_group: fs_group.filter(|_| !read_only),
             read_only,
-            device,
+            source,
             options,
         })
     }
@@ -115,11 +114,8 @@ impl MountPlan {
     }
 }
 
-/// Checks the volume type and the file system type, which needs no device.
+/// Checks the file system type, which needs no device. [`MountInfo`] has checked that it fits the volume type.
 pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
-    if info.volume_type == VolumeType::Network {
-        return Err(Cause::Unsupported("network volumes"));
-    }
     if !config.fstypes.contains(&info.fstype) {
         let (fstype, allowed) = (info.fstype.clone(), config.fstypes.join(", "));
         return Err(Cause::FileSystem { fstype, allowed });
@@ -134,6 +130,11 @@ pub(super) fn check(config: &Config, info: &MountInfo) -> Result<(), Cause> {
 pub(super) fn mount_options(config: &Config, info: &MountInfo) -> Result<MountOptions, Cause> {
     let texts: Vec<&String> = config.default_options.iter().chain(&info.options).collect();
     let mut options = options::parse(&texts)?;
+    if info.volume_type == VolumeType::Network {
+        // `default_options` are written for block devices: only those that every mount has apply to a share.
+        options.fs_options = options::parse(&info.options)?.fs_options;
+        options = crust_nfs::options::normalize(&options, &info.fstype)?;
+    }
     options.read_only |= info.access_mode.is_some_and(AccessMode::only_reads);
     Ok(options)
 }
@@ -149,7 +150,8 @@ fn superblock(fstype: &str, options: &MountOptions) -> Superblock {
 /// The properties of a volume that a container's config depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VolumeProperties {
-    pub device: DeviceNumber,
+    /// The block device; `None` if the volume isn't on a device of this node.
+    pub device: Option<DeviceNumber>,
     /// Whether the pod's mount is read-only.
     pub read_only: bool,
     /// Whether the container gets the raw device as well.
@@ -161,7 +163,7 @@ pub struct VolumeProperties {
 impl VolumeProperties {
     pub(super) fn new(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
         Self {
-            device: plan.device.number(),
+            device: plan.source.backing().device(),
             read_only: plan.read_only,
             attributes: plan.options.attributes,
             device_node: match config.device_node {
@@ -175,17 +177,17 @@ impl VolumeProperties {
 
 /// Returns the properties of a staged volume. Fails if the volume can't be mounted.
 ///
-/// Reads the volume's record and opens its device, but takes no lock.
+/// Reads the volume's record and opens its device, but takes no lock and asks no server.
 pub fn volume_properties(
     config: &Config,
     volume: &Volume,
 ) -> Result<VolumeProperties, VolumeError> {
     let planned = || -> Result<_, Cause> {
         let live = live_record(volume)?;
-        let in_use = live.map(|record| record.device);
-        let plan = MountPlan::new(config, volume.info(), in_use)?;
+        let in_use = live.map(|record| record.backing);
+        let plan = MountPlan::new(config, volume.info(), in_use.as_ref())?;
         if in_use.is_none() {
-            check_disk(volume.info(), &plan.device)?;
+            plan.source.check_staged(volume.info())?;
         }
         Ok(VolumeProperties::new(config, volume.info(), &plan))
     };
@@ -205,41 +207,4 @@ pub(super) fn try_read_staged(
 ) -> Result<Volume, Cause> {
     let volume = crust.volume(target)?;
     volume.ok_or_else(|| Cause::NotStaged(target.clone()))
-}
-
-/// Fails if a device isn't the disk that was staged.
-///
-/// A device isn't held open between its stage and its first mount. If it is detached meanwhile (`losetup -D`, a removed
-/// disk), its name and number are soon reused, and the pod would get the data of another volume. An entry without a
-/// disk sequence number (from an earlier version or another writer) is compared by its path. Nothing is compared if the
-/// kernel doesn't report a sequence number.
-pub(super) fn check_disk(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
-    let Some(staged) = info.disk_seq else {
-        return check_path(info, device);
-    };
-    match device.disk_seq()? {
-        Some(now) if now != staged => Err(Cause::OtherDisk {
-            device: device.path().display().to_string(),
-            staged,
-            now,
-        }),
-        _ => Ok(()),
-    }
-}
-
-/// Compares a device that was found by the number in a record with the staged path. If the device isn't mounted, its
-/// number may have been reused for another disk.
-fn check_path(info: &MountInfo, device: &DeviceFacts) -> Result<(), Cause> {
-    if device.path() == info.device {
-        return Ok(());
-    }
-    let (now, mounted) = (Device::open(&info.device)?.number(), device.number());
-    if now == mounted {
-        return Ok(());
-    }
-    Err(Cause::DevicePathMoved {
-        path: info.device.display().to_string(),
-        now,
-        mounted,
-    })
 }

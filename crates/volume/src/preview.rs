@@ -16,21 +16,19 @@ use super::context::Context;
 use super::ensure::MountStatus;
 use super::error::{Cause, VolumeError};
 use super::owners::{self, NewOwner};
-use super::plan::{MountPlan, VolumeProperties, check_disk, try_read_staged};
+use super::plan::{MountPlan, VolumeProperties, try_read_staged};
 use super::users::live_record;
 use crate::sandbox::Sandbox;
-use crust_blockfs::device_mounts::{is_on, may_be_on};
-use crust_blockfs::mountinfo::MountInfo;
 
 /// A preview of a staged volume's mount. Its serialized keys are a stable interface of `crust explain --json`
 /// (docs/protocol.md, "explain").
 #[derive(Debug, Serialize)]
 pub struct MountPreview {
     pub layout: EntryLayout,
-    /// The staged path of the device.
+    /// The staged path of the device, or the staged share.
     pub device: PathBuf,
-    /// The device that live users have mounted, or the one that the staged path leads to.
-    pub device_number: DeviceNumber,
+    /// The device that live users have mounted, or the one that the staged path leads to. `None` for a share.
+    pub device_number: Option<DeviceNumber>,
     pub fstype: String,
     pub options: Vec<String>,
     /// Whether the pod's mount is read-only.
@@ -156,7 +154,7 @@ fn access(
         None => (before, false),
     };
     if !mounted {
-        check_disk(volume.info(), &plan.device)?;
+        plan.source.check_staged(volume.info())?;
     }
     let new_owner = NewOwner {
         target: volume.target(),
@@ -168,17 +166,9 @@ fn access(
     if mounted {
         return Ok(VolumeAccess::Mounted);
     }
-    if access == DeviceAccess::First && seems_held(plan)? {
-        let device = plan.device.path().display().to_string();
+    if access == DeviceAccess::First && plan.source.seems_held()? {
+        let device = plan.source.to_string();
         return Err(Cause::DeviceBusy { device });
     }
     Ok(access.into())
-}
-
-/// Returns true if the device has a holder without a record, as far as mount table and sysfs show. A create opens the
-/// device exclusively instead, which would make the mount of another create fail meanwhile.
-fn seems_held(plan: &MountPlan) -> Result<bool, Cause> {
-    let number = plan.device.number();
-    let mounts = MountInfo::read_own()?.select(|line| may_be_on(line, number))?;
-    Ok(mounts.iter().any(|mount| is_on(mount, number)) || plan.device.device().has_holders()?)
 }

@@ -15,8 +15,8 @@ use rustix::fs::{CWD, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
+use crust_blockfs::device_mounts::mount_id;
 use crust_blockfs::device_mounts::{DeviceMount, DeviceMounts};
-use crust_blockfs::device_mounts::{is_on, mount_id};
 use crust_blockfs::errno::Name;
 use crust_blockfs::mountinfo::{Mount, MountInfo, MountInfoError};
 
@@ -132,20 +132,19 @@ pub fn unmount_copies(
 }
 
 impl CopyCleanup {
-    /// Returns the mount point of a copy of the device's mount that was unmounted; `None` if no copy was unmounted.
+    /// Returns the mount point of a copy of a volume's mount that was unmounted; `None` if no copy was unmounted.
+    /// `is_own` recognizes the volume's mounts.
     #[must_use]
-    pub fn unmounted_mount_point(&self, device: DeviceNumber) -> Option<&Path> {
-        let found = self.unmounted.iter().find(|mount| is_on(mount, device));
+    pub fn unmounted_mount_point(&self, is_own: &dyn Fn(&Mount) -> bool) -> Option<&Path> {
+        let found = self.unmounted.iter().find(|mount| is_own(mount));
         found.map(|mount| &*mount.mount_point)
     }
 
-    /// Returns a copy of the device's mount that wasn't unmounted; `None` if all copies were unmounted.
+    /// Returns a copy of a volume's mount that wasn't unmounted; `None` if all copies were unmounted. `is_own` recognizes
+    /// the volume's mounts.
     #[must_use]
-    pub fn remaining(&self, device: DeviceNumber) -> Option<RemainingCopy> {
-        let found = self
-            .remaining
-            .iter()
-            .find(|(mount, _)| is_on(mount, device));
+    pub fn remaining(&self, is_own: &dyn Fn(&Mount) -> bool) -> Option<RemainingCopy> {
+        let found = self.remaining.iter().find(|(mount, _)| is_own(mount));
         found.map(|(mount, reason)| RemainingCopy {
             mount_point: mount.mount_point.clone(),
             reason: *reason,

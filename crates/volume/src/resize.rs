@@ -3,17 +3,17 @@
 use std::os::fd::OwnedFd;
 
 use crust_blockfs::resize::SizeLimits;
-use crust_state::lock::LockName;
 use crust_state::record::{UserKind, VolumeRecord};
 use crust_state::{Process, TargetPath, Volume, error_message};
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
+use super::mount_source;
 use super::plan::MountPlan;
 use super::progress;
 use super::volume_mounts::{self, VolumeMount};
-use crust_blockfs::device::{Device, DeviceFacts};
+use crust_blockfs::device::DeviceFacts;
 use crust_blockfs::filesystem::{self, MountRequest};
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::resize;
@@ -69,31 +69,30 @@ fn grow_in_use(
     if record.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
-    let device = Device::find_by_number(record.device)?.ok_or(Cause::DeviceGone(record.device))?;
-    let device = DeviceFacts::from(device);
-    let _device_lock = context
-        .state
-        .lock(LockName::Device(record.device), context.deadline)?;
+    let source = mount_source::open_mounted(&record.backing)?;
+    let device = source.device().ok_or(Cause::NoGrowth)?;
+    let _lock = source.lock(context)?;
     let root = match mounts.find(VolumeMount::is_writable) {
         Some(mount) => mount.open().map_err(|errno| Cause::Call {
             call: format!("open({})", mount.mount.mount_point.display()),
             errno,
         })?,
-        None => open_root(&writable_mount(record, &device)?)?,
+        None => open_root(&writable_mount(record, device)?)?,
     };
     let fstype = &record.superblock.fstype;
-    progress::growth_started(volume.target(), fstype, &device);
-    let bytes = resize::grow(&root, &device, fstype, limits)?;
+    progress::growth_started(volume.target(), fstype, device);
+    let bytes = resize::grow(&root, device, fstype, limits)?;
     tracing::info!(volume = %volume.target(), bytes, "grown");
     Ok(Some(bytes))
 }
 
 fn record_growth(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> Result<u64, Cause> {
     let plan = MountPlan::new(context.config, volume.info(), None)?;
+    let device = plan.source.device().ok_or(Cause::NoGrowth)?;
     if plan.superblock.read_only {
         return Err(Cause::ReadOnly);
     }
-    let bytes = resize::predict_size(&plan.device, &plan.superblock.fstype, limits)?;
+    let bytes = resize::predict_size(device, &plan.superblock.fstype, limits)?;
     volume.record_resize(limits)?;
     Ok(bytes)
 }
@@ -103,7 +102,7 @@ fn record_growth(context: &Context<'_>, volume: &Volume, limits: SizeLimits) -> 
 /// If growing fails, the pod starts nevertheless: the error is logged and recorded, [`stats`](super::stats()) reports
 /// it, and the next mount retries.
 pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> Result<(), Cause> {
-    let Some(limits) = volume.pending_resize()? else {
+    let (Some(limits), Some(device)) = (volume.pending_resize()?, plan.source.device()) else {
         return Ok(());
     };
     if plan.superblock.read_only {
@@ -113,8 +112,8 @@ pub(super) fn carry_out(volume: &Volume, plan: &MountPlan, mount: &OwnedFd) -> R
     }
     let root = open_root(mount)?;
     let fstype = &plan.superblock.fstype;
-    progress::growth_started(volume.target(), fstype, &plan.device);
-    match resize::grow(&root, &plan.device, fstype, limits) {
+    progress::growth_started(volume.target(), fstype, device);
+    match resize::grow(&root, device, fstype, limits) {
         Ok(bytes) => {
             tracing::info!(volume = %volume.target(), bytes, "grown before its use");
             volume.clear_resize()?;

@@ -17,7 +17,7 @@ use crate::namespace::{self, MountNamespace, NamespaceError};
 use crate::tmpfs;
 use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes::hint_for_volume_error;
-use crust_blockfs::mountinfo::{MountInfo, MountInfoError, has_option};
+use crust_blockfs::mountinfo::{Mount, MountInfo, MountInfoError, has_option};
 use crust_blockfs::view::ViewError;
 use crust_blockfs::{device_mounts, sys};
 
@@ -54,18 +54,17 @@ pub enum SandboxError {
         "sandbox {id}: no tmpfs at {SANDBOX_CRUST_DIR} in the namespace of process {pid}; hint: recreate the pod"
     )]
     NoTmpfs { id: String, pid: i32 },
-    /// Another device's file system is mounted at a volume's mount point.
+    /// Another file system is mounted at a volume's mount point.
     #[error(
-        "sandbox {id}: the file system mounted at {mount_point} is on device {found} instead of {expected}; hint: \
+        "sandbox {id}: the {fstype} mounted at {mount_point} (device {found}) isn't the volume's file system; hint: \
          recreate the pod"
     )]
-    OtherDevice {
+    OtherFileSystem {
         id: String,
         mount_point: String,
-        /// The device of the mounted file system.
+        /// The number of the mounted superblock.
         found: DeviceNumber,
-        /// The volume's device.
-        expected: DeviceNumber,
+        fstype: String,
     },
     /// A volume was unmounted while it was being opened.
     #[error(
@@ -222,12 +221,12 @@ impl Sandbox {
         result.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))?
     }
 
-    /// Finds the mount of a volume in the sandbox; `None` if the volume isn't mounted. Fails if another device's file
-    /// system is mounted at the volume's mount point.
+    /// Finds the mount of a volume in the sandbox; `None` if the volume isn't mounted. Fails if another file system is
+    /// mounted at the volume's mount point. `is_own` recognizes the volume's mounts.
     pub fn find_mount(
         &self,
         volume: Digest,
-        device: DeviceNumber,
+        is_own: &dyn Fn(&Mount) -> bool,
     ) -> Result<Option<SandboxMount>, SandboxError> {
         let name = volume.to_string();
         let Some(root) = self.enter(|namespace| namespace.open_mount(&name))? else {
@@ -240,17 +239,18 @@ impl Sandbox {
         });
         let id = self.id.clone();
         match mount.map_err(|source| SandboxError::Mounts { id, source })? {
-            Some(mount) if device_mounts::is_on(&mount, device) => Ok(Some(SandboxMount {
+            Some(mount) if is_own(&mount) => Ok(Some(SandboxMount {
                 root,
+                superblock: mount.device,
                 is_read_only: has_option(&mount.options, "ro"),
                 fstype: mount.fstype,
                 super_options: mount.super_options.unescaped(),
             })),
-            Some(mount) => Err(SandboxError::OtherDevice {
+            Some(mount) => Err(SandboxError::OtherFileSystem {
                 id: self.id.clone(),
                 mount_point: format!("{SANDBOX_CRUST_DIR}/{name}"),
                 found: mount.device,
-                expected: device,
+                fstype: mount.fstype.to_string_lossy().into_owned(),
             }),
             None => Err(SandboxError::Unmounted {
                 id: self.id.clone(),
@@ -272,6 +272,8 @@ impl Sandbox {
 pub struct SandboxMount {
     /// The root of the volume, opened with `O_PATH`.
     pub root: OwnedFd,
+    /// The number of the superblock, as mountinfo shows it.
+    pub superblock: DeviceNumber,
     /// Whether the mount is read-only. The superblock may be writable nevertheless.
     pub is_read_only: bool,
     pub fstype: OsString,
@@ -280,7 +282,9 @@ pub struct SandboxMount {
 }
 
 fn is_mount_root(directory: &OwnedFd) -> Result<bool, Errno> {
-    let stat = statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?;
+    // Without asking a server, which may not answer.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(directory, "", flags, StatxFlags::empty())?;
     Ok(stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
 }
 

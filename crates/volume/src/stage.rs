@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crust_blockfs::{Deadline, openat2};
 use crust_state::crust::{EntryError, EntryUsage, Staging};
+use crust_state::info::VolumeType;
 use crust_state::lock::{LockError, LockName};
 use crust_state::{MountInfo, TargetPath, Volume};
 use rustix::fs::ResolveFlags;
@@ -60,13 +61,20 @@ pub fn stage_without_waiting(
     if !(context.crust.is_in_memory() && context.state.is_in_memory()) {
         return None;
     }
-    openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
+    match info.volume_type {
+        VolumeType::Block => {
+            openat2::open_cached(&*info.device, ResolveFlags::empty()).ok()?;
+        }
+        // The kernel may have to load the module of its NFS client.
+        VolumeType::Network if !may_wait => return None,
+        VolumeType::Network => {}
+    }
     let lookup = target.look_up_cached()?;
     if !may_wait && !staging_checks::is_acceptable_without_waiting(context, &lookup) {
         return None;
     }
     let staged = || -> Result<_, Cause> {
-        let info = with_checked_device(context, validated(context, target, info)?)?;
+        let info = with_checked_source(context, validated(context, target, info)?)?;
         let name = LockName::Volume(target.digest());
         let _lock = context.state.lock(name, Deadline::after(Duration::ZERO))?;
         if context.crust.has_entry(target)? {
@@ -112,12 +120,13 @@ pub(super) fn validated(
     Ok(info)
 }
 
-/// Checks the device of [`validated`] metadata. Returns the metadata to write, with the disk's sequence number and
-/// without options that have no effect on a mount.
-fn with_checked_device(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
+/// Checks the source of [`validated`] metadata, without asking a server. Returns the metadata to write, with the disk's
+/// sequence number and without options that have no effect on a mount.
+fn with_checked_source(context: &Context<'_>, info: MountInfo) -> Result<MountInfo, Cause> {
     let plan = MountPlan::new(context.config, &info, None)?;
+    plan.source.check_supported(&info.fstype)?;
     Ok(MountInfo {
-        disk_seq: plan.device.disk_seq()?,
+        disk_seq: plan.source.disk_seq()?,
         options: options::for_storage(&info.options)?,
         ..info
     })
@@ -148,7 +157,7 @@ pub(super) fn try_stage<'a>(
         // The device isn't checked: the users have the disk open, and its path may be gone.
         return Ok(context.crust.begin_stage_at(&lookup, present.info())?);
     }
-    let info = with_checked_device(context, info.clone())?;
+    let info = with_checked_source(context, info.clone())?;
     if readable_volume(&present).is_none() {
         for path in own_paths(context, &locked.paths) {
             context
@@ -212,7 +221,7 @@ pub(super) fn is_staged_as(
     if is_in_use_as(context, present, requested)? {
         return Ok(true);
     }
-    let requested = with_checked_device(context, requested.clone());
+    let requested = with_checked_source(context, requested.clone());
     Ok(requested.is_ok_and(|requested| has_same_meaning(context, present, &requested)))
 }
 
@@ -253,7 +262,7 @@ fn is_in_use_as(
         }
         Err(cause) => return Err(cause),
     };
-    let differences = differences_in_use(config, staged, Some(record.device), requested);
+    let differences = differences_in_use(config, staged, Some(&record.backing), requested);
     match record.users.first() {
         Some(user) if !differences.is_empty() => {
             let (user, noun) = (user.to_string(), user.owner_noun());

@@ -1,11 +1,21 @@
 //! The superblock of a volume that is mounted in a sandbox, as the mount table shows it. It is used instead of the
 //! volume's record if that was lost.
 
+use crust_blockfs::DeviceNumber;
 use crust_state::record::Superblock;
 
 use super::error::Cause;
 use crate::sandbox::SandboxMount;
 use crust_blockfs::options;
+
+/// How the mount table shows the type and options of a superblock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ShownOptions {
+    /// As they were given, perhaps with others.
+    AsGiven,
+    /// As the client and the server have negotiated them.
+    Negotiated,
+}
 
 /// A mounted superblock as the mount table shows it.
 #[derive(Debug)]
@@ -17,22 +27,32 @@ pub(super) struct MountedSuperblock {
     options: Option<Vec<String>>,
     /// Whether the mount is read-only. The superblock may be writable nevertheless.
     is_read_only_mount: bool,
+    /// The number of the superblock.
+    number: DeviceNumber,
 }
 
 impl MountedSuperblock {
     pub(super) fn from_mount(mounted: &SandboxMount) -> Self {
         let (fstype, options) = (&mounted.fstype, &mounted.super_options);
         let (fstype, options) = (fstype.to_string_lossy(), options.to_string_lossy());
-        Self::new(&fstype, &options, mounted.is_read_only)
+        Self {
+            number: mounted.superblock,
+            ..Self::new(&fstype, &options, mounted.is_read_only)
+        }
     }
 
     fn new(fstype: &str, options: &str, is_read_only_mount: bool) -> Self {
         Self {
+            number: DeviceNumber::new(0, 0),
             fstype: fstype.to_owned(),
             options_text: options.to_owned(),
             options: options::parse_shown(options),
             is_read_only_mount,
         }
+    }
+
+    pub(super) fn number(&self) -> DeviceNumber {
+        self.number
     }
 
     /// Returns the SELinux label that the superblock was mounted with; `None` without one.
@@ -48,14 +68,23 @@ impl MountedSuperblock {
     /// Fails if the superblock isn't the staged one, as far as the mount table shows it.
     ///
     /// A staged option that isn't shown counts as a difference. Additional options may be the file system's own and are
-    /// accepted. `is_read_only_mount` says whether the pod's mount should be read-only.
-    pub(super) fn check(&self, staged: &Superblock, is_read_only_mount: bool) -> Result<(), Cause> {
+    /// accepted. `is_read_only_mount` says whether the pod's mount should be read-only. `options` says whether type and
+    /// options are shown as they were given.
+    pub(super) fn check(
+        &self,
+        staged: &Superblock,
+        is_read_only_mount: bool,
+        options: ShownOptions,
+    ) -> Result<(), Cause> {
         let mode = if staged.read_only { "ro" } else { "rw" };
-        let mut required = staged.options.iter().map(String::as_str).chain([mode]);
+        let are_given = options == ShownOptions::AsGiven;
+        let staged_options = staged.options.iter().map(String::as_str);
+        let mut required = staged_options.filter(|_| are_given).chain([mode]);
+        let is_same_type = !are_given || self.fstype == staged.fstype;
         let has = |option: &str| self.options.iter().flatten().any(|it| it == option);
         let is_same_label = self.label() == staged.label();
         let is_same_mount = self.is_read_only_mount == is_read_only_mount;
-        if self.fstype == staged.fstype && is_same_mount && is_same_label && required.all(has) {
+        if is_same_type && is_same_mount && is_same_label && required.all(has) {
             return Ok(());
         }
         let suffix = |is_read_only_mount| {
@@ -117,7 +146,7 @@ mod tests {
                 [(false, false), (true, true), (true, false), (false, true)]
             {
                 let mounted = MountedSuperblock::new("ext4", shown, mounted_ro);
-                let result = mounted.check(&staged, staged_ro);
+                let result = mounted.check(&staged, staged_ro, ShownOptions::AsGiven);
                 let expected = is_same && mounted_ro == staged_ro;
                 let case = format!("{staged:?} {shown} {mounted_ro} {staged_ro}");
                 assert_eq!(result.is_ok(), expected, "{case}");
@@ -127,10 +156,25 @@ mod tests {
 
     #[test]
     fn another_file_system_differs_from_the_staged_one() {
-        let error = MountedSuperblock::new("ext3", "rw", false).check(&staged(&[], false), false);
+        let error = MountedSuperblock::new("ext3", "rw", false).check(
+            &staged(&[], false),
+            false,
+            ShownOptions::AsGiven,
+        );
         let error = error.unwrap_err().to_string();
         assert!(error.contains("as ext3 (rw), but has no record"), "{error}");
         assert!(error.contains("staged as ext4 (rw) now"), "{error}");
+    }
+
+    #[test]
+    fn negotiated_options_are_not_compared() {
+        let mut staged = staged(&["vers=4", "soft"], false);
+        staged.fstype = "nfs".to_owned();
+        for (shown, is_same) in [("rw,vers=4.2,hard", true), ("ro,vers=4.2", false)] {
+            let mounted = MountedSuperblock::new("nfs4", shown, false);
+            let result = mounted.check(&staged, false, ShownOptions::Negotiated);
+            assert_eq!(result.is_ok(), is_same, "{shown}");
+        }
     }
 
     #[test]

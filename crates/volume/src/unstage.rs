@@ -1,14 +1,13 @@
 //! Unstages volumes: `RuntimeUnstageVolume` (KEP-2857, "Runtime API").
 
-use crust_blockfs::DeviceNumber;
-use crust_blockfs::device::Device;
 use crust_state::crust::EntryError;
 use crust_state::lock::{Lock, LockError, LockName};
-use crust_state::{Process, TargetPath};
+use crust_state::{BackingKey, Process, TargetPath};
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
+use super::mount_source::{find_device, staged_backing};
 use super::progress;
 use super::users::check_no_live_user;
 
@@ -16,7 +15,7 @@ use super::users::check_no_live_user;
 /// if the volume has a live user.
 ///
 /// Waits until the context's deadline for the kernel to release the device, because the mounts of a killed process end
-/// shortly after the process. A device that another pod uses isn't waited for.
+/// shortly after the process. Neither a device that another pod uses nor a server is waited for.
 pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeError> {
     let unstaged = context.with_locked_paths(target, |locked| try_unstage(context, &locked));
     unstaged.map_err(|cause| VolumeError::new(target, cause))
@@ -24,57 +23,56 @@ pub fn unstage(context: &Context<'_>, target: &TargetPath) -> Result<(), VolumeE
 
 fn try_unstage(context: &Context<'_>, locked: &LockedPaths) -> Result<PathsState, Cause> {
     let target = &locked.paths.target;
-    let mut devices = owned_devices(context, target)?;
+    let mut backings = owned_backings(context, target)?;
     for path in own_paths(context, &locked.paths) {
         match context.crust.record(path) {
             Ok(Some(record)) => check_no_live_user(record)?,
             Ok(None) => {}
             // The users are unknown, but a device that isn't busy has no users.
-            Err(EntryError::Record { .. }) => devices.extend(staged_device(context, target)),
+            Err(EntryError::Record { .. }) => backings.extend(staged_key(context, target)),
             Err(error) => return Err(error.into()),
         }
     }
-    for device in &devices {
-        wait_until_free(context, target, *device)?;
+    for backing in &backings {
+        wait_until_free(context, target, *backing)?;
     }
     context.crust.unstage(&locked.requested)?;
     let _owners_lock = context.state.lock(LockName::Owners, context.deadline)?;
-    for device in devices {
-        context.state.remove_device_volume(device, target)?;
+    for backing in backings {
+        context.state.remove_volume(backing, target)?;
     }
     Ok(PathsState::MayBeUnstaged)
 }
 
-/// Returns the devices that the volume has been mounted from since it was staged.
-pub(super) fn owned_devices(
+/// Returns the devices and shares that the volume has been mounted from since it was staged.
+pub(super) fn owned_backings(
     context: &Context<'_>,
     target: &TargetPath,
-) -> Result<Vec<DeviceNumber>, Cause> {
-    let mut devices = context.state.devices_with_volumes()?;
-    devices.retain(|device| match context.state.volumes_on_device(*device) {
+) -> Result<Vec<BackingKey>, Cause> {
+    let mut backings = context.state.backings_with_volumes()?;
+    backings.retain(|backing| match context.state.volumes_on(*backing) {
         Ok(volumes) => volumes.contains(target),
         Err(error) => {
             tracing::warn!("{error}");
-            staged_device(context, target) == Some(*device)
+            staged_key(context, target) == Some(*backing)
         }
     });
-    Ok(devices)
+    Ok(backings)
 }
 
-/// Returns the staged device; `None` if the entry can't be read or the device can't be opened.
-fn staged_device(context: &Context<'_>, target: &TargetPath) -> Option<DeviceNumber> {
+/// Returns the staged device or share; `None` if the entry can't be read or the device can't be opened.
+fn staged_key(context: &Context<'_>, target: &TargetPath) -> Option<BackingKey> {
     let volume = context.crust.volume(target).ok()??;
-    let device = Device::open(&volume.info().device).ok()?;
-    Some(device.number())
+    staged_backing(volume.info()).map(|backing| backing.key())
 }
 
 fn wait_until_free(
     context: &Context<'_>,
     target: &TargetPath,
-    device: DeviceNumber,
+    backing: BackingKey,
 ) -> Result<(), Cause> {
     // A device that has been detached isn't in use.
-    let Some(opened) = Device::find_by_number(device)? else {
+    let Some(opened) = find_device(backing)? else {
         return Ok(());
     };
     let mut wait = progress::DeviceWait::new(target, &opened);
@@ -82,8 +80,8 @@ fn wait_until_free(
         // Locked, because the check opens the device exclusively for a moment, which would make a mount fail.
         let _lock = context
             .state
-            .lock(LockName::Device(device), context.deadline)?;
-        let is_free = is_shared(context, target, device)? || !opened.is_held_exclusively()?;
+            .lock(LockName::Device(opened.number()), context.deadline)?;
+        let is_free = is_shared(context, target, backing)? || !opened.is_held_exclusively()?;
         if !is_free {
             wait.report();
         }
@@ -94,27 +92,27 @@ fn wait_until_free(
     })
 }
 
-/// Describes the holder of a device of a volume without live recorded users; `None` if the device isn't held, or only
-/// by users of other volumes.
+/// Describes the holder of the device of a volume without live recorded users; `None` if the device isn't held, or only
+/// by users of other volumes, or if the volume is on a share.
 ///
 /// `lock` takes a lock without waiting. It returns `None` if the caller may not create the lock's file.
 pub(super) fn device_holder(
     context: &Context<'_>,
     target: &TargetPath,
-    number: DeviceNumber,
+    backing: BackingKey,
     lock: impl FnOnce(LockName) -> Result<Option<Lock>, LockError>,
 ) -> Result<Option<String>, Cause> {
-    let Some(device) = Device::find_by_number(number)? else {
+    let Some(device) = find_device(backing)? else {
         return Ok(None);
     };
     // The check opens the device exclusively, as in `wait_until_free`. The holder of the lock may be mounting.
-    let _lock = match lock(LockName::Device(number)) {
+    let _lock = match lock(LockName::Device(device.number())) {
         Err(LockError::Held { holder, .. }) => {
             return Ok(Some(format!("the lock of its device is held by {holder}")));
         }
         lock => lock?,
     };
-    if has_other_live_users(context, target, number)? || !device.is_held_exclusively()? {
+    if has_other_live_users(context, target, backing)? || !device.is_held_exclusively()? {
         return Ok(None);
     }
     let device = device.path().display().to_string();
@@ -125,19 +123,19 @@ pub(super) fn device_holder(
 fn is_shared(
     context: &Context<'_>,
     target: &TargetPath,
-    device: DeviceNumber,
+    backing: BackingKey,
 ) -> Result<bool, Cause> {
     let _lock = context.state.lock(LockName::Owners, context.deadline)?;
-    has_other_live_users(context, target, device)
+    has_other_live_users(context, target, backing)
 }
 
 /// Returns true if another volume on the device has live users. Without the owners' lock, the result may be outdated.
 fn has_other_live_users(
     context: &Context<'_>,
     target: &TargetPath,
-    device: DeviceNumber,
+    backing: BackingKey,
 ) -> Result<bool, Cause> {
-    let volumes = context.state.volumes_on_device(device)?;
+    let volumes = context.state.volumes_on(backing)?;
     for other in volumes.iter().filter(|other| *other != target) {
         if let Some(mut record) = context.crust.record(other)? {
             record.retain_live(Process::is_alive);

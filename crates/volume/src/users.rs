@@ -66,7 +66,9 @@ pub(super) fn pending_user(
     })?;
     let attach_directory = context.config.attach_directory();
     let other_mounts = match container.mounts_before {
-        Some(mounts) => propagated_mounts::mount_ids(mounts, record.device, &attach_directory),
+        Some(mounts) => record.backing.device().map_or_else(Vec::new, |device| {
+            propagated_mounts::mount_ids(mounts, device, &attach_directory)
+        }),
         None => Vec::new(),
     };
     Ok(User {
@@ -121,14 +123,18 @@ pub fn check_host_mounts(
         let Some(pending) = record.user(UserKind::Pending, id) else {
             return Ok(());
         };
-        if let Some(copy) = copies.remaining(record.device) {
+        let is_own = |mount: &_| record.is_mount(mount);
+        if let Some(copy) = copies.remaining(&is_own) {
             return Err(Cause::LeftOnHost { copy });
         }
-        if let Some(mount_point) = copies.unmounted_mount_point(record.device) {
+        if let Some(mount_point) = copies.unmounted_mount_point(&is_own) {
             let mount_point = mount_point.to_owned();
             return Err(Cause::Propagated { mount_point });
         }
-        match copies.foreign_mount(record.device, &pending.other_mounts) {
+        // Other pods' drivers mount the same share at any time.
+        let foreign = record.backing.device();
+        let foreign = foreign.and_then(|it| copies.foreign_mount(it, &pending.other_mounts));
+        match foreign {
             Some(mount_point) => Err(Cause::ForeignMount {
                 mount_point: mount_point.to_owned(),
             }),
@@ -171,7 +177,7 @@ pub(super) fn may_have_users(volume: &Volume) -> bool {
 /// Returns true if a live container uses a volume on a device. Returns false if the records can't be read.
 #[must_use]
 pub fn uses_device(context: &Context<'_>, id: &str, device: DeviceNumber) -> bool {
-    let volumes = context.state.volumes_on_device(device).unwrap_or_default();
+    let volumes = context.state.volumes_on(device.into()).unwrap_or_default();
     volumes.iter().any(|target| {
         let record = context.crust.record(target).ok().flatten();
         let user = record
@@ -233,16 +239,16 @@ fn owned_volumes(
     id: &str,
     errors: &mut Vec<VolumeError>,
 ) -> Vec<TargetPath> {
-    let devices = context
+    let backings = context
         .state
-        .devices_with_volumes()
+        .backings_with_volumes()
         .unwrap_or_else(|error| {
             errors.push(VolumeError::for_sandbox(id, error));
             Vec::new()
         });
     let mut volumes = Vec::new();
-    for device in devices {
-        match context.state.volumes_on_device(device) {
+    for backing in backings {
+        match context.state.volumes_on(backing) {
             Ok(list) => volumes.extend(list),
             // The sandbox's users on unknown volumes are stale anyway, because its process has ended.
             Err(error) => tracing::warn!("{error}"),

@@ -2,13 +2,13 @@
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crust_blockfs::{DeviceNumber, openat2};
+use crust_blockfs::openat2;
 use crust_state::Process;
 use crust_state::record::{UserKind, VolumeRecord};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, fstat, open, openat};
 use rustix::io::Errno;
 
-use crust_blockfs::device_mounts::{is_on, mount_id};
+use crust_blockfs::device_mounts::mount_id;
 use crust_blockfs::mountinfo::{self, Mount, has_option};
 
 /// The number of times that a process's mount table is read until its mount points can be opened. While the process is
@@ -63,17 +63,17 @@ fn threads(process: i32) -> Vec<i32> {
 pub(super) fn find(record: &VolumeRecord) -> impl Iterator<Item = VolumeMount> {
     let users_of_kind = |kind| record.users.iter().filter(move |user| user.kind == kind);
     let users = users_of_kind(UserKind::Sandbox).chain(users_of_kind(UserKind::Container));
-    users.flat_map(|user| find_in_process(&user.process, record.device))
+    users.flat_map(|user| find_in_process(&user.process, record))
 }
 
-/// Finds the mounts of a device's file system in a process's mount namespace. A container may control its own file
-/// tree: paths are resolved within its root, and a mount is identified by its device.
-fn find_in_process(process: &Process, device: DeviceNumber) -> Vec<VolumeMount> {
+/// Finds the mounts of a volume's file system in a process's mount namespace. A container may control its own file
+/// tree: paths are resolved within its root, and a mount is identified by its superblock.
+fn find_in_process(process: &Process, record: &VolumeRecord) -> Vec<VolumeMount> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(tree) = ProcessTree::read(process) else {
             break;
         };
-        let mounts = tree.mounts.iter().filter(|mount| is_on(mount, device));
+        let mounts = tree.mounts.iter().filter(|mount| record.is_mount(mount));
         let mut mounts = mounts.peekable();
         if mounts.peek().is_none() {
             break;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use caps::{CapSet, Capability};
 use crust_blockfs::Deadline;
+use crust_blockfs::device_mounts::is_on;
 use crust_volume::propagated_mounts::{
     RemainingCopy, RemainingReason, UnmountCopiesError, unmount_copies,
 };
@@ -84,7 +85,7 @@ fn a_remaining_copy_is_reported_with_its_reason() {
         fs::create_dir(&copy).expect("a directory");
         let remaining = || {
             let copies = unmount_copies(attach.root(), Deadline::never()).expect("copies");
-            copies.remaining(device.device().number())
+            copies.remaining(&|mount| is_on(mount, device.device().number()))
         };
         let make_copy = || {
             run(Command::new("mount").arg("--bind").args([&volume, &copy]));

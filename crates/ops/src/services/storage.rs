@@ -1,7 +1,6 @@
 //! `crust.runtime.v1alpha1.RuntimeAssistedStorageManagement` (KEP-2857's earlier draft).
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
@@ -139,7 +138,7 @@ impl StorageService {
 
     async fn volume(&self, sandbox: String, device: String) -> Result<TargetPath, CallError> {
         let sandbox = required("sandbox_id", sandbox)?;
-        let device = PathBuf::from(required_path("host_volume_id", device)?);
+        let device = required_path("host_volume_id", device)?;
         let target = self.0.node().find_volume(sandbox, device).await;
         target.inspect(log_volume)
     }
@@ -231,7 +230,7 @@ fn arguments(
         arguments.push("--read-only".into());
     }
     let info = MountInfo {
-        volume_type: VolumeType::Block,
+        volume_type: VolumeType::from_fstype(&fstype),
         device: device.into(),
         fstype,
         options: request.mount_options,

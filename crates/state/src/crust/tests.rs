@@ -74,7 +74,8 @@ pub(super) fn record() -> VolumeRecord {
     };
     VolumeRecord {
         version: Version,
-        device: "7:3".parse().unwrap(),
+        backing: "7:3".parse().unwrap(),
+        superblocks: Vec::new(),
         superblock: Superblock {
             fstype: "ext4".into(),
             options: vec![],

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use super::{InfoError, MountInfo, VERSION, VolumeType};
 use crate::target::TargetPath;
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_nfs::{FSTYPES, ParseShareError, Share};
 
 pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     let Value::Object(fields) = document else {
@@ -35,7 +36,6 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         }
     };
     let device = required("device", string("device", fields.0.get("device"))?)?;
-    check_source(volume_type, device)?;
     let fstype = fields.either_spelling("fstype", "fs_type")?;
     let fstype = required("fstype", string("fstype", fstype)?)?;
     if fstype.is_empty()
@@ -49,6 +49,7 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
             reason,
         });
     }
+    check_source(volume_type, device, fstype)?;
     let none = Map::new();
     let metadata = match fields.0.get("metadata") {
         None | Some(Value::Null) => &none,
@@ -59,6 +60,13 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
     let fs_group = metadata.gid("metadata.fsGroup")?;
     let policy: Option<FsGroupChangePolicy> = metadata.parsed("metadata.fsGroupChangePolicy")?;
     let target = string("metadata.targetPath", metadata.0.get("targetPath"))?;
+    let device_node = metadata.flag("metadata.deviceNode")?;
+    if device_node && volume_type == VolumeType::Network {
+        return Err(InfoError::Value {
+            field: "metadata.deviceNode",
+            reason: "a share of a file server has no device".to_owned(),
+        });
+    }
     Ok(MountInfo {
         volume_type,
         device: PathBuf::from(device),
@@ -69,25 +77,56 @@ pub(super) fn decode(document: Value) -> Result<MountInfo, InfoError> {
         target_path: target.map(TargetPath::new).transpose()?,
         read_only: metadata.flag("metadata.readOnly")?,
         access_mode: metadata.parsed("metadata.accessMode")?,
-        device_node: metadata.flag("metadata.deviceNode")?,
+        device_node,
         disk_seq: metadata.parsed("metadata.diskSeq")?,
     })
 }
 
-fn check_source(volume_type: VolumeType, device: &str) -> Result<(), InfoError> {
-    let reason = if device.contains('\0') {
-        "the path has a NUL byte".to_owned()
-    } else if volume_type == VolumeType::Block && !device.starts_with('/') {
-        format!("{device:?} isn't an absolute path")
-    } else if device.is_empty() {
-        "it is empty".to_owned()
-    } else {
-        return Ok(());
-    };
-    Err(InfoError::Value {
-        field: "device",
-        reason,
-    })
+/// The network file systems that mount with a password.
+const WITH_CREDENTIALS: [&str; 2] = ["cifs", "smb3"];
+
+fn check_source(volume_type: VolumeType, device: &str, fstype: &str) -> Result<(), InfoError> {
+    let value = |field, reason| Err(InfoError::Value { field, reason });
+    if device.contains('\0') {
+        return value("device", "the path has a NUL byte".to_owned());
+    }
+    match (volume_type, VolumeType::from_fstype(fstype)) {
+        (VolumeType::Block, VolumeType::Block) if device.starts_with('/') => Ok(()),
+        (VolumeType::Block, VolumeType::Block) => {
+            value("device", format!("{device:?} isn't an absolute path"))
+        }
+        (VolumeType::Network, VolumeType::Network) => share(device).map(drop),
+        (VolumeType::Block, VolumeType::Network) => value(
+            "fstype",
+            format!(
+                "{fstype} isn't a file system on a block device; the volume type of a share is network"
+            ),
+        ),
+        (VolumeType::Network, VolumeType::Block) if WITH_CREDENTIALS.contains(&fstype) => value(
+            "fstype",
+            format!(
+                "{fstype} can't be deferred: its credentials would be stored in clear text on the node's disk \
+                 (KEP-2857, \"Handling of NodePublish secrets\"); the CSI driver has to mount the volume itself"
+            ),
+        ),
+        (VolumeType::Network, VolumeType::Block) => value(
+            "fstype",
+            format!(
+                "{fstype} isn't a network file system that can be mounted (one of {})",
+                FSTYPES.join(", ")
+            ),
+        ),
+    }
+}
+
+/// Parses the source of a network volume.
+pub(super) fn share(device: &str) -> Result<Share, InfoError> {
+    device
+        .parse()
+        .map_err(|error: ParseShareError| InfoError::Value {
+            field: "device",
+            reason: error.to_string(),
+        })
 }
 
 fn required<T>(field: &'static str, value: Option<T>) -> Result<T, InfoError> {

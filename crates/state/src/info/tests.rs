@@ -216,6 +216,14 @@ fn errors_name_the_field_and_the_reason() {
             with("device", &json!("/dev/a\0b")),
             "field `device`: the path has a NUL byte",
         ),
+        (
+            with("volume-type", &json!("network")),
+            "field `fstype`: xfs isn't a network file system that can be mounted (one of nfs4, nfs)",
+        ),
+        (
+            with("fstype", &json!("nfs4")),
+            "field `fstype`: nfs4 isn't a file system on a block device",
+        ),
         (with("fstype", &json!("")), "field `fstype`: \"\" can't be"),
         (
             with("fstype", &json!("../ext4")),

@@ -117,19 +117,19 @@ impl ReconcilePass<'_> {
     /// Reads the volumes in all devices' lists of owners.
     pub(super) fn owners(&mut self) -> Vec<OwnerEntry> {
         let state = self.context.state;
-        let devices = match state.devices_with_volumes() {
-            Ok(devices) => devices,
+        let backings = match state.backings_with_volumes() {
+            Ok(backings) => backings,
             Err(error) => {
                 self.failed(self.directory("owners"), &error);
                 return Vec::new();
             }
         };
         let mut owners = Vec::new();
-        for device in devices {
+        for backing in backings {
             let read_lists = || {
                 Ok::<_, StateError>((
-                    state.volumes_on_device(device)?,
-                    state.volumes_before_reboot(device)?,
+                    state.volumes_on(backing)?,
+                    state.volumes_before_reboot(backing)?,
                 ))
             };
             match read_lists() {
@@ -137,14 +137,14 @@ impl ReconcilePass<'_> {
                     let now = now.into_iter().map(|volume| (volume, true));
                     let volumes = now.chain(earlier.into_iter().map(|volume| (volume, false)));
                     owners.extend(volumes.map(|(volume, is_of_this_boot)| OwnerEntry {
-                        device,
+                        backing,
                         volume,
                         is_of_this_boot,
                     }));
                 }
                 Err(error) => {
                     let volume = None;
-                    self.unreadable(StateItem::Owner { device, volume }, error.to_string());
+                    self.unreadable(StateItem::Owner { backing, volume }, error.to_string());
                 }
             }
         }
@@ -182,9 +182,9 @@ impl ReconcilePass<'_> {
             .into_iter()
             .filter_map(|(owner, decision)| Some((owner, self.review(owner, decision)?)));
         for (owner, decision) in reviewed.collect::<Vec<_>>() {
-            let (device, volume) = (owner.device, Some(owner.volume.clone()));
-            self.settle(StateItem::Owner { device, volume }, decision, |context| {
-                context.state.remove_device_volume(device, &owner.volume)?;
+            let (backing, volume) = (owner.backing, Some(owner.volume.clone()));
+            self.settle(StateItem::Owner { backing, volume }, decision, |context| {
+                context.state.remove_volume(backing, &owner.volume)?;
                 Ok(true)
             });
         }
@@ -196,7 +196,7 @@ impl ReconcilePass<'_> {
         let is_stale = if owner.is_of_this_boot {
             self.has_entry(owner).map(|has_entry| !has_entry)
         } else {
-            let earlier = self.context.state.volumes_before_reboot(owner.device);
+            let earlier = self.context.state.volumes_before_reboot(owner.backing);
             let earlier = earlier.map_err(|error| error.to_string());
             earlier.map(|earlier| earlier.contains(&owner.volume))
         };
@@ -207,8 +207,8 @@ impl ReconcilePass<'_> {
     }
 
     fn decide_owner(&self, owner: &OwnerEntry, pods: &Pods) -> Option<RemovalDecision> {
-        let (device, volume) = (owner.device, &owner.volume);
-        let device_state = || volumes::device_state(&self.context, self.mode, volume, device);
+        let (backing, volume) = (owner.backing, &owner.volume);
+        let device_state = || volumes::device_state(&self.context, self.mode, volume, backing);
         let (has_entry, pod) = (self.has_entry(owner), pods.pod_state(volume));
         decide::owner(owner.is_of_this_boot, has_entry, pod, device_state)
     }

@@ -3,9 +3,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use crust_blockfs::DeviceNumber;
-use crust_state::TargetPath;
 use crust_state::record::User;
+use crust_state::{BackingKey, TargetPath};
 
 /// An item of state on disk that may be stale.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +31,7 @@ pub enum StateItem {
     },
     /// A volume in a device's list of owners.
     Owner {
-        device: DeviceNumber,
+        backing: BackingKey,
         /// `None` if the list is unreadable.
         volume: Option<TargetPath>,
     },
@@ -98,13 +97,13 @@ impl fmt::Display for StateItem {
             Self::Copy(volume) => write!(f, "outdated copy of the record of volume {volume}"),
             Self::RuntimeCli { volume, .. } => write!(f, "runtime-cli of volume {volume}"),
             Self::Owner {
-                device,
+                backing,
                 volume: Some(volume),
-            } => write!(f, "owner of device {device}: volume {volume}"),
+            } => write!(f, "owner of {}: volume {volume}", backing.describe()),
             Self::Owner {
-                device,
+                backing,
                 volume: None,
-            } => write!(f, "owners of device {device}"),
+            } => write!(f, "owners of {}", backing.describe()),
             Self::Half(volume) => write!(f, "incomplete entries of volume {volume}"),
             Self::Volume(volume) => write!(f, "staged volume {volume}"),
             Self::Entry(path) => write!(f, "entry {}", path.display()),

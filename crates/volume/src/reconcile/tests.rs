@@ -114,7 +114,8 @@ impl TestNode {
         };
         let record = VolumeRecord {
             version: Version,
-            device: "259:9999".parse().unwrap(),
+            backing: "259:9999".parse().unwrap(),
+            superblocks: Vec::new(),
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: Vec::new(),
@@ -130,7 +131,7 @@ impl TestNode {
             volume.write_runtime_cli(Path::new("/cli")).unwrap();
             context
                 .state
-                .add_device_volume(record.device, target)
+                .add_volume(record.backing.key(), target)
                 .unwrap();
         });
     }
@@ -279,7 +280,7 @@ fn a_volume_without_its_target_is_removed_with_its_owners() {
         [&other]
     );
     assert_eq!(
-        node.with_context(|context| context.state.devices_with_volumes())
+        node.with_context(|context| context.state.backings_with_volumes())
             .unwrap(),
         []
     );
@@ -515,16 +516,16 @@ fn an_owner_listed_in_place_of_an_earlier_boots_stays() {
         node.add_user(volume, ended_process());
     }
     node.reboot();
-    let device = "259:9999".parse().unwrap();
+    let device = crust_blockfs::DeviceNumber::new(259, 9999).into();
     node.with_context(|context| {
         let mut pass = ReconcilePass::new(context, ReconcileMode::Remove);
         let (owners, pods) = (pass.owners(), Pods::default());
         let decisions = pass.decide_owners(&owners, &pods);
         assert_eq!(decisions.len(), 2);
-        context.state.add_device_volume(device, &target).unwrap();
+        context.state.add_volume(device, &target).unwrap();
         pass.settle_owners(decisions);
         assert_eq!(pass.report, ReconcileReport::default());
-        assert_eq!(context.state.volumes_on_device(device).unwrap(), [target]);
+        assert_eq!(context.state.volumes_on(device).unwrap(), [target]);
     });
 }
 

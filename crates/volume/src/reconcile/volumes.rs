@@ -5,10 +5,9 @@ use std::fmt::Display;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use crust_blockfs::DeviceNumber;
 use crust_state::crust::{Completeness, SurveyedVolume};
 use crust_state::lock::{Lock, LockError, LockName};
-use crust_state::{Digest, MountInfo, Process, ProcessState, TargetPath};
+use crust_state::{BackingKey, Digest, MountInfo, Process, ProcessState, TargetPath};
 use rustix::fs::stat;
 
 use super::decide::{DeviceState, ObservedVolume, Pods, VolumePart, find_stray_user};
@@ -17,10 +16,11 @@ use super::target_directory;
 use super::{ReconcileMode, ReconcilePass};
 use crate::context::Context;
 use crate::error::Cause;
+use crate::mount_source::open_staged;
 use crate::overview::users_with_state;
 use crate::target_index;
 use crate::unstage::device_holder;
-use crust_blockfs::device::{self, Device, DeviceError};
+use crust_blockfs::device::{self, DeviceError};
 
 /// The facts of a pass that the decisions about all volumes depend on.
 pub(super) struct PassFacts<'a> {
@@ -32,7 +32,7 @@ pub(super) struct PassFacts<'a> {
 
 /// A volume in a device's list of owners.
 pub(super) struct OwnerEntry {
-    pub(super) device: DeviceNumber,
+    pub(super) backing: BackingKey,
     pub(super) volume: TargetPath,
     /// False for a list from an earlier boot, when the number may have belonged to another device.
     pub(super) is_of_this_boot: bool,
@@ -245,13 +245,7 @@ impl ReconcilePass<'_> {
         };
         if observed.needs_devices() {
             let (context, owners) = (&self.context, facts.owners);
-            observed.devices = Some(devices_state(
-                context,
-                self.mode,
-                target,
-                &info.device,
-                owners,
-            ));
+            observed.devices = Some(devices_state(context, self.mode, target, info, owners));
         }
         Ok(Some(observed))
     }
@@ -343,22 +337,24 @@ fn devices_state(
     context: &Context<'_>,
     mode: ReconcileMode,
     target: &TargetPath,
-    staged: &Path,
+    staged: &MountInfo,
     owners: &[OwnerEntry],
 ) -> DeviceState {
     let owners = owners
         .iter()
         .filter(|owner| owner.volume == *target && owner.is_of_this_boot);
-    let mut numbers: Vec<DeviceNumber> = owners.map(|owner| owner.device).collect();
-    match Device::open(staged) {
-        Ok(device) => numbers.push(device.number()),
-        Err(error @ DeviceError::Call { .. }) => return DeviceState::Held(error.to_string()),
+    let mut backings: Vec<BackingKey> = owners.map(|owner| owner.backing).collect();
+    match open_staged(staged) {
+        Ok(source) => backings.push(source.backing().key()),
+        Err(Cause::Device(error @ DeviceError::Call { .. })) => {
+            return DeviceState::Held(error.to_string());
+        }
         // The device doesn't exist, and so isn't in use.
         Err(_) => {}
     }
-    let mut states = numbers
+    let mut states = backings
         .into_iter()
-        .map(|number| device_state(context, mode, target, number));
+        .map(|backing| device_state(context, mode, target, backing));
     let held = states.find(|state| *state != DeviceState::Free);
     held.unwrap_or(DeviceState::Free)
 }
@@ -369,12 +365,12 @@ pub(super) fn device_state(
     context: &Context<'_>,
     mode: ReconcileMode,
     target: &TargetPath,
-    number: DeviceNumber,
+    backing: BackingKey,
 ) -> DeviceState {
     if context.deadline.is_expired() {
         return DeviceState::Held("its device wasn't checked before the deadline".into());
     }
-    match device_holder(context, target, number, |name| {
+    match device_holder(context, target, backing, |name| {
         mode.lock(context.state, name)
     }) {
         Ok(None) => DeviceState::Free,

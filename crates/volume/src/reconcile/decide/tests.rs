@@ -155,7 +155,8 @@ fn a_possible_user_missing_in_the_record_is_stray() {
         });
         VolumeRecord {
             version: Version,
-            device: "7:3".parse().unwrap(),
+            backing: "7:3".parse().unwrap(),
+            superblocks: Vec::new(),
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: Vec::new(),

@@ -1,0 +1,105 @@
+//! Shares of NFS servers as the source of volumes.
+//!
+//! Several mounts of a share don't endanger its data, since the server coordinates them. So nothing is locked or held,
+//! and the owners are only recorded for volumes that one pod may use.
+
+use std::fmt;
+
+use crust_blockfs::DiskSeq;
+use crust_blockfs::device::DeviceFacts;
+use crust_blockfs::mountinfo::Mount;
+use crust_nfs::mount::{ShareMountRequest, mount_detached};
+use crust_nfs::{Share, client, is_nfs};
+use crust_state::lock::{Lock, LockName};
+use crust_state::{Backing, BackingKey, MountInfo};
+
+use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
+use crate::context::Context;
+use crate::error::Cause;
+use crate::superblock::ShownOptions;
+
+#[derive(Debug)]
+pub(super) struct ShareSource(pub(super) Share);
+
+impl fmt::Display for ShareSource {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(formatter)
+    }
+}
+
+impl MountSource for ShareSource {
+    fn backing(&self) -> Backing {
+        Backing::Share(self.0.clone())
+    }
+
+    fn device(&self) -> Option<&DeviceFacts> {
+        None
+    }
+
+    /// The server refuses each write by itself.
+    fn is_read_only(&self) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
+    fn disk_seq(&self) -> Result<Option<DiskSeq>, Cause> {
+        Ok(None)
+    }
+
+    fn check_supported(&self, fstype: &str) -> Result<(), Cause> {
+        Ok(client::check_kernel(&self.0, fstype)?)
+    }
+
+    fn check_staged(&self, _: &MountInfo) -> Result<(), Cause> {
+        Ok(())
+    }
+
+    fn lock(&self, _: &Context<'_>) -> Result<Option<Lock>, Cause> {
+        Ok(None)
+    }
+
+    fn lock_owners(&self, context: &Context<'_>, _: bool) -> Result<OwnerLists, Cause> {
+        let lock = context.state.lock(LockName::Owners, context.deadline)?;
+        let keys = self.find_owner_lists(context)?;
+        Ok(OwnerLists { keys, _lock: lock })
+    }
+
+    fn find_owner_lists(&self, _: &Context<'_>) -> Result<Vec<BackingKey>, Cause> {
+        Ok(vec![self.backing().key()])
+    }
+
+    fn check_not_held(&self, _: &Context<'_>) -> Result<(), Cause> {
+        Ok(())
+    }
+
+    fn seems_held(&self) -> Result<bool, Cause> {
+        Ok(false)
+    }
+
+    /// Compares the path alone: mounts that share a superblock may show another name of the server.
+    fn may_be_mounted_by(&self, mount: &Mount) -> bool {
+        let shown = mount
+            .source
+            .to_str()
+            .and_then(|source| source.parse::<Share>().ok());
+        is_nfs(mount.fstype.as_encoded_bytes())
+            && shown.is_some_and(|shown| shown.path() == self.0.path())
+    }
+
+    fn shown_options(&self) -> ShownOptions {
+        ShownOptions::Negotiated
+    }
+
+    fn mount(&self, request: &SourceMountRequest<'_>) -> Result<SourceMount, Cause> {
+        let mounted = mount_detached(&ShareMountRequest {
+            share: &self.0,
+            fstype: request.fstype,
+            options: request.options,
+            deadline: request.context.deadline,
+        })?;
+        tracing::debug!(share = %self.0, version = %mounted.version, "mounted the share");
+        Ok(SourceMount {
+            root: mounted.mount,
+            superblock: Some(mounted.superblock),
+        })
+    }
+}
