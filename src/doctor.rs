@@ -8,6 +8,7 @@ mod handler;
 mod kernel;
 mod kubelet;
 mod leftovers;
+mod nfs;
 mod programs;
 mod propagation;
 
@@ -58,6 +59,7 @@ fn start_configured_checks(config: &Arc<Config>) -> Vec<Check> {
         start("file systems", |config| {
             vec![kernel::check_file_systems(config)]
         }),
+        start("NFS client", |config| vec![nfs::check(config)]),
         start("delegate", programs::check),
         start("hook", |config| vec![programs::check_hook(config)]),
         start("crust directory", |config| {

@@ -62,7 +62,7 @@ pub fn main(argv: &[OsString]) -> u8 {
     }
     let reporter = ErrorReporter::new(kind, &invocation.globals, create_bundle(&invocation));
     reporter.install_panic_hook();
-    let Err(error) = exec_delegate(argv, invocation, config, delegate);
+    let Err(error) = exec_delegate(argv, invocation, config, delegate, &reporter);
     reporter.report_fatal(&error);
     FAILURE
 }
@@ -100,6 +100,7 @@ fn exec_delegate(
     invocation: Invocation,
     config: Result<Option<ConfigFile>, ConfigError>,
     delegate: Result<Delegate>,
+    reporter: &ErrorReporter,
 ) -> Result<Infallible> {
     // This check comes first: without a delegate, `invocation` was parsed with a guessed grammar.
     let delegate = delegate?;
@@ -124,6 +125,7 @@ fn exec_delegate(
         argv0: argv.first(),
         deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
+        reporter,
     })?;
     // The container may get this terminal.
     logging::clear_progress();

@@ -23,6 +23,7 @@ use crate::invocation::{CreateCommand, GlobalFlags};
 use crate::node::CachedNode;
 use crate::oci::{Document, DocumentError};
 use crate::plan::{Plan, SandboxPlan};
+use crate::report::ErrorReporter;
 
 use bundle::Bundle;
 pub(crate) use bundle::original_config;
@@ -39,6 +40,8 @@ pub(crate) struct CreateCall<'a> {
     pub(crate) argv0: Option<&'a OsString>,
     pub(crate) deadline: Deadline,
     pub(crate) loop_devices: &'a LoopDeviceCache,
+    /// Reports an error that ends the process while a call waits for a file server.
+    pub(crate) reporter: &'a ErrorReporter,
 }
 
 /// Prepares a bundle for the delegate. If no volume is concerned, the config is read once and nothing is written.

@@ -7,10 +7,12 @@ use anyhow::{Context as _, Result};
 use crust_blockfs::view::{DetachedMount, View};
 use crust_state::record::Version;
 use crust_state::sandbox::{MountFailure, SandboxRecord};
-use crust_state::{Process, TargetPath};
+use crust_state::{Process, StateDirectory, TargetPath, error_message};
 use crust_volume::rootfs::{self, Rootfs, ScratchDirectory};
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Context, SandboxRequest, ensure_mounted, lock, mount_reserved};
+use crust_volume::{
+    Context, SandboxRequest, VolumeError, Watchdog, ensure_mounted, lock, mount_reserved,
+};
 
 use crate::input::{ContainerState, MountArgs, SandboxArgs};
 
@@ -68,6 +70,10 @@ impl ContainerHook<'_> {
     fn mount_volume(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
         let (context, arguments) = (self.context, self.arguments);
         let locked = lock(context, target)?;
+        let _watchdog = Watchdog::watch(context, locked.volume(), |error| {
+            crate::report_error(&error.to_string());
+            1
+        })?;
         let label = arguments.label.as_deref();
         let volume = mount_reserved(context, &locked, &self.container.id, &arguments.cli, label)?;
         let mounts = indices.iter().map(|index| &arguments.mounts[*index]);
@@ -110,12 +116,8 @@ pub(crate) fn into_sandbox(
             cli: &arguments.cli,
             label: arguments.label.as_deref(),
         };
-        if let Err(message) = mount(context, target, request) {
-            tracing::warn!(sandbox = container.id, "{message}");
-            record.failures.push(MountFailure {
-                volume: target.digest(),
-                message,
-            });
+        if let Err(error) = mount(context, target, request) {
+            record_failure(&mut record, target, &error);
         }
     }
     if !record.failures.is_empty() {
@@ -128,7 +130,30 @@ fn mount(
     context: &Context<'_>,
     target: &TargetPath,
     request: SandboxRequest<'_>,
-) -> Result<(), String> {
-    let locked = lock(context, target).map_err(|error| error.to_string())?;
-    ensure_mounted(context, &locked, request).map_err(|error| error.to_string())
+) -> Result<(), VolumeError> {
+    let locked = lock(context, target)?;
+    let _watchdog = {
+        let (target, mut record) = (target.clone(), request.record.clone());
+        let state_directory = context.config.state_dir.clone();
+        Watchdog::watch(context, locked.volume(), move |error| {
+            record_failure(&mut record, &target, &error);
+            let written = StateDirectory::create(&state_directory)
+                .map_err(anyhow::Error::from)
+                .and_then(|state| Ok(state.write_sandbox(&record)?));
+            if let Err(error) = written {
+                crate::report_error(&error_message(error.as_ref()));
+            }
+            0
+        })?
+    };
+    ensure_mounted(context, &locked, request)
+}
+
+fn record_failure(record: &mut SandboxRecord, target: &TargetPath, error: &VolumeError) {
+    let message = error.to_string();
+    tracing::warn!(sandbox = record.id, "{message}");
+    record.failures.push(MountFailure {
+        volume: target.digest(),
+        message,
+    });
 }

@@ -107,6 +107,7 @@ fn mount_in_sandbox<'p>(
 ) -> Result<Vec<DetachedMount>> {
     let ContainerVolume { target, mounts, .. } = volume;
     let locked = user.lock(target)?;
+    let _watchdog = user.watch(&locked)?;
     crust_volume::ensure_mounted(user.context, &locked, request)?;
     let views = crust_volume::open_views(user.context, &locked, request.sandbox, volume.views())?;
     let before = attach_directory
@@ -127,6 +128,7 @@ fn mount_for_container<'p>(
 ) -> Result<Vec<DetachedMount>> {
     let ContainerVolume { target, mounts, .. } = volume;
     let locked = user.lock(target)?;
+    let _watchdog = user.watch(&locked)?;
     let pod_uid = user.plan.mounted_in.pod_uid(target, user.id);
     let before = attach_directory
         .mounts_before_delegate()

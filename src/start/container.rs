@@ -7,13 +7,14 @@ use crust_state::TargetPath;
 use crust_state::config::MountMode;
 use crust_state::files::Directory;
 use crust_state::record::UserMount;
-use crust_volume::{Context, LockedVolume, NewContainer};
+use crust_volume::{Context, LockedVolume, NewContainer, Watchdog};
 
 use super::CreateCall;
 use super::bundle::Bundle;
 use crate::node::CachedNode;
 use crate::oci::Document;
 use crate::plan::{ContainerPlan, PlannedMount};
+use crate::report::{ErrorReporter, FAILURE};
 
 impl CreateCall<'_> {
     pub(super) fn container(
@@ -26,7 +27,14 @@ impl CreateCall<'_> {
         let context = self.context(bundle.state());
         let id = self.id().with_context(|| plan.subject())?;
         let (rewrite, hooks) = self.container_rewrite(document, plan, node)?;
-        let mut user = UserGuard::new(&context, plan, node, &id);
+        let mut user = UserGuard {
+            context: &context,
+            plan,
+            id: &id,
+            reporter: self.reporter,
+            node,
+            pending_volumes: Vec::new(),
+        };
         match plan.mount_mode() {
             MountMode::Bind => self.attach_volumes(&mut user, &hooks.cli)?,
             MountMode::Hook => {
@@ -58,32 +66,28 @@ pub(super) struct UserGuard<'a, 'p> {
     pub(super) context: &'a Context<'a>,
     pub(super) plan: &'p ContainerPlan,
     pub(super) id: &'p str,
+    reporter: &'a ErrorReporter,
     node: &'a CachedNode<'a>,
     pending_volumes: Vec<&'p TargetPath>,
 }
 
 impl<'a, 'p> UserGuard<'a, 'p> {
-    fn new(
-        context: &'a Context<'a>,
-        plan: &'p ContainerPlan,
-        node: &'a CachedNode<'a>,
-        id: &'p str,
-    ) -> Self {
-        Self {
-            context,
-            plan,
-            id,
-            node,
-            pending_volumes: Vec::new(),
-        }
-    }
-
     /// Locks one of the container's volumes. Fails if the volume's entry has changed since the container was planned.
     pub(super) fn lock(&self, target: &TargetPath) -> Result<LockedVolume> {
         Ok(crust_volume::lock_unchanged(
             self.context,
             &*self.node.volume(target)?,
         )?)
+    }
+
+    /// Ends this process with an error if the volume is a share whose server doesn't answer by the deadline.
+    pub(super) fn watch(&self, locked: &LockedVolume) -> Result<Option<Watchdog>> {
+        let reporter = self.reporter.clone();
+        let watchdog = Watchdog::watch(self.context, locked.volume(), move |error| {
+            reporter.report_fatal(&error.into());
+            FAILURE.into()
+        });
+        Ok(watchdog?)
     }
 
     /// Returns the data with which the caller records the container as a pending user of the volume. From here on,

@@ -18,6 +18,7 @@ use crate::explain::{ExplainedMount, ExplainedVolume, Explanation, explain};
 use crate::invocation::{CreateCommand, CreateVerb, GlobalFlags};
 use crate::matching::MatchedBy;
 use crate::plan::{MountedIn, Plan, PlannedMount};
+use crate::report::ErrorReporter;
 use crate::role::{Role, RoleError};
 use crate::start::CreateCall;
 
@@ -53,15 +54,17 @@ pub(super) fn run(
         Ok(delegate) => delegate.kind(),
         Err(_) => delegate.kind.unwrap_or(DelegateKind::Runc),
     };
+    let globals = GlobalFlags::default();
     let call = CreateCall {
         command: &command,
-        globals: &GlobalFlags::default(),
+        globals: &globals,
         config,
         crust: &crust,
         delegate_kind,
         argv0,
         deadline: Deadline::after(timeouts::CREATE),
         loop_devices: &LoopDeviceCache::default(),
+        reporter: &ErrorReporter::new(delegate_kind, &globals, None),
     };
     let path = call.config_path();
     let file = call

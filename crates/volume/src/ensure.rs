@@ -9,6 +9,7 @@ use crust_state::{Config, Volume};
 use super::acquire::{NewUser, acquire, empty_record, plan_for_users};
 use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
+use super::mount_source;
 use super::new_mount::{self, NewMount};
 use super::plan::MountPlan;
 use super::superblock::MountedSuperblock;
@@ -163,6 +164,7 @@ pub fn open_views<'v>(
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let mount = sandbox.find_mount(volume.digest(), &|mount| record.is_mount(mount))?;
         let root = mount.ok_or(Cause::NotInUse)?.root;
+        mount_source::open_mounted(&record.backing)?.check_answers(&root)?;
         let read_only = volume.info().read_only;
         let views = views.map(|view| View {
             read_only: view.read_only || read_only,

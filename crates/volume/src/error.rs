@@ -24,6 +24,7 @@ use crust_blockfs::fstypes::GrowthError;
 use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
+use crust_nfs::Share;
 use crust_nfs::mount::ShareMountError;
 use crust_nfs::options::ShareOptionError;
 pub use staging_error::StagingError;
@@ -126,6 +127,7 @@ impl VolumeError {
             Cause::ShareMount(error) if error.is_request_error() => GrpcCode::InvalidArgument,
             Cause::Resize(ResizeError::UnreachableSize { .. }) => GrpcCode::OutOfRange,
             Cause::NoGrowth
+            | Cause::ShareMount(ShareMountError::NoClient { .. })
             | Cause::Resize(ResizeError::Growth(GrowthError::Unsupported { .. })) => {
                 GrpcCode::Unimplemented
             }
@@ -279,6 +281,22 @@ pub(super) enum Cause {
     Options(#[from] OptionsError),
     #[error(transparent)]
     Mount(#[from] MountError),
+    #[error(
+        "timeout: the server of {0} hasn't answered before the deadline; hint: check that the server runs and that no \
+         firewall is in between; the mount is tried again with the container's next start"
+    )]
+    NoAnswerUntilDeadline(Share),
+    #[error(
+        "timeout: the server of {share} hasn't answered within {seconds} seconds; hint: check that the server runs and \
+         that no firewall is in between; the mount is tried again with the container's next start"
+    )]
+    NoAnswer { share: Share, seconds: u64 },
+    #[error("{call} on {share}: {}; hint: see the kernel's log (dmesg) on this node, and the server's log", crust_blockfs::errno::Name(*errno))]
+    ShareFailed {
+        share: Share,
+        call: &'static str,
+        errno: rustix::io::Errno,
+    },
     #[error(transparent)]
     ShareOption(#[from] ShareOptionError),
     #[error(transparent)]

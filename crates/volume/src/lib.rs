@@ -46,6 +46,7 @@ mod reconcile;
 mod resize;
 pub mod rootfs;
 pub mod sandbox;
+mod server_wait;
 mod share_health;
 mod stage;
 mod staging_checks;
@@ -73,6 +74,7 @@ pub use reconcile::{
     ItemReport, ReconcileMode, ReconcileReport, StateItem, SweepError, reconcile, sweep,
 };
 pub use resize::resize;
+pub use server_wait::Watchdog;
 pub use stage::{check_staging, stage, stage_and_mount, stage_without_waiting};
 pub use staging_checks::GrowthLimiter;
 pub use unstage::unstage;

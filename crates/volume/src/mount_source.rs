@@ -59,6 +59,10 @@ pub(super) trait MountSource: Debug + Display {
     /// Returns whether a mount in a sandbox is one of this source, judging by the mount table alone.
     fn may_be_mounted_by(&self, mount: &Mount) -> bool;
 
+    /// Fails if a mount of this source doesn't answer, because its users would wait for it. `root` is the root of the
+    /// mount.
+    fn check_answers(&self, root: &OwnedFd) -> Result<(), Cause>;
+
     /// Returns how the mount table shows the options of a superblock of this source.
     fn shown_options(&self) -> ShownOptions;
 

@@ -1,7 +1,6 @@
-//! Reads usage and condition of a share in use. A server that doesn't answer keeps every call on the share waiting, so all
-//! of them are made on a thread that isn't waited for.
+//! Reads usage and condition of a share in use. All calls on the share are made on another thread, because a server that
+//! doesn't answer keeps each of them waiting.
 
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use crust_blockfs::usage::{Usage, UsageError, read_usage};
@@ -11,6 +10,7 @@ use rustix::io::Errno;
 
 use super::error::Cause;
 use super::health::{Symptom, check_reading};
+use super::server_wait::run_with_timeout;
 use super::volume_mounts;
 
 /// The time for which a server may take to answer. It is shorter than the timeouts of the callers of `stats`.
@@ -27,23 +27,15 @@ pub(super) fn read<'a>(
     record: &VolumeRecord,
     share: &'a Share,
 ) -> Result<(Option<Usage>, Vec<Symptom<'a>>), Cause> {
-    let (sender, answer) = mpsc::channel();
-    let record = record.clone();
-    let started = std::thread::Builder::new().spawn(move || {
-        // The receiver is gone if the answer comes too late.
-        let _ = sender.send(ask(&record));
-    });
-    started.map_err(|error| Cause::Call {
-        call: "clone".to_owned(),
-        errno: crust_blockfs::errno::from_io_error(&error),
-    })?;
-    match answer.recv_timeout(ANSWER_TIMEOUT) {
-        Ok(None) | Err(RecvTimeoutError::Disconnected) => Err(Cause::NotInUse),
-        Ok(Some(Ok(usage))) => Ok((Some(usage), Vec::new())),
-        Ok(Some(Err((call, errno)))) => {
+    let asked = record.clone();
+    let answer = run_with_timeout(ANSWER_TIMEOUT, move || ask(&asked))?;
+    match answer {
+        Some(None) => Err(Cause::NotInUse),
+        Some(Some(Ok(usage))) => Ok((Some(usage), Vec::new())),
+        Some(Some(Err((call, errno)))) => {
             Ok((None, vec![Symptom::ShareFailed { share, call, errno }]))
         }
-        Err(RecvTimeoutError::Timeout) => {
+        None => {
             let timeout = ANSWER_TIMEOUT;
             Ok((None, vec![Symptom::NoAnswer { share, timeout }]))
         }

@@ -7,13 +7,14 @@ use serde::Deserialize;
 use serde_json::Value;
 
 /// All checks in their order. With an invalid configuration some of them are left out.
-pub(crate) const CHECKS: [&str; 17] = [
+pub(crate) const CHECKS: [&str; 18] = [
     "kernel",
     "mount API",
     "user",
     "capabilities",
     "configuration",
     "file systems",
+    "NFS client",
     "delegate",
     "cgroups",
     "hook",

@@ -1,6 +1,7 @@
 //! Block devices as the source of volumes.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crust_blockfs::device::{Device, DeviceFacts, OwnerListVersion};
@@ -148,6 +149,11 @@ impl MountSource for BlockDeviceSource {
 
     fn may_be_mounted_by(&self, mount: &Mount) -> bool {
         is_on(mount, self.0.number())
+    }
+
+    /// Disks that hang recover or fail by themselves.
+    fn check_answers(&self, _: &OwnedFd) -> Result<(), Cause> {
+        Ok(())
     }
 
     fn shown_options(&self) -> ShownOptions {

@@ -4,19 +4,27 @@
 //! and the owners are only recorded for volumes that one pod may use.
 
 use std::fmt;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 use crust_blockfs::DiskSeq;
 use crust_blockfs::device::DeviceFacts;
+use crust_blockfs::errno::from_io_error;
 use crust_blockfs::mountinfo::Mount;
 use crust_nfs::mount::{ShareMountRequest, mount_detached};
 use crust_nfs::{Share, client, is_nfs};
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
+use rustix::fs::fstatvfs;
 
 use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
 use crate::context::Context;
 use crate::error::Cause;
+use crate::server_wait::run_with_timeout;
 use crate::superblock::ShownOptions;
+
+/// The time for which the server of a mounted share may take to answer before a container gets the share.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct ShareSource(pub(super) Share);
@@ -83,6 +91,24 @@ impl MountSource for ShareSource {
             .and_then(|source| source.parse::<Share>().ok());
         is_nfs(mount.fstype.as_encoded_bytes())
             && shown.is_some_and(|shown| shown.path() == self.0.path())
+    }
+
+    fn check_answers(&self, root: &OwnedFd) -> Result<(), Cause> {
+        let failed = |call, errno| Cause::ShareFailed {
+            share: self.0.clone(),
+            call,
+            errno,
+        };
+        let root = root.try_clone();
+        let root = root.map_err(|error| failed("fcntl", from_io_error(&error)))?;
+        let answer = run_with_timeout(ANSWER_TIMEOUT, move || fstatvfs(root).map(drop))?;
+        match answer {
+            Some(answer) => answer.map_err(|errno| failed("fstatfs", errno)),
+            None => Err(Cause::NoAnswer {
+                share: self.0.clone(),
+                seconds: ANSWER_TIMEOUT.as_secs(),
+            }),
+        }
     }
 
     fn shown_options(&self) -> ShownOptions {

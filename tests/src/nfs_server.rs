@@ -1,0 +1,248 @@
+//! The kernel's NFS server in a network namespace of its own, so that it has its own address, and several tests can run
+//! one at a time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use runcrust_harness::node::{WAIT_TIMEOUT, utf8};
+use runcrust_harness::{Run, TestDir, wait_until};
+
+/// The script of the first process in the server's namespaces. It ends when it is killed, and all others with it.
+const INIT: &str = r#"
+set -eu
+mount -t tmpfs tmpfs /run
+mount -t tmpfs tmpfs /var/lib/nfs
+mkdir -p /run/rpcbind /var/lib/nfs/sm /var/lib/nfs/sm.bak /var/lib/nfs/v4recovery
+touch /var/lib/nfs/etab /var/lib/nfs/rmtab /var/lib/nfs/state
+mount --bind "$1" /etc/exports
+mount -t nfsd nfsd /proc/fs/nfsd
+ip link set lo up
+echo > "$2"
+exec sleep infinity
+"#;
+
+/// A running server. It is stopped when this is dropped.
+#[derive(Debug)]
+pub struct NfsServer {
+    init: Child,
+    exports: PathBuf,
+    /// The exported directory on the host.
+    directory: PathBuf,
+    number: u32,
+}
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+impl NfsServer {
+    /// Starts a server that exports an empty directory to everyone, with root not mapped to nobody.
+    pub fn start(dir: &TestDir) -> Self {
+        Self::start_with(dir, "rw,no_root_squash")
+    }
+
+    /// Starts a server that exports an empty directory with these options (exports(5)).
+    pub fn start_with(dir: &TestDir, options: &str) -> Self {
+        // Unique on the machine while this process lives.
+        let number = std::process::id() % 5000 * 10 + NEXT.fetch_add(1, Ordering::Relaxed);
+        let directory = dir.subdir(&format!("export-{number}"));
+        let exports = dir.join(&format!("exports-{number}"));
+        let ready = dir.join(&format!("nfs-ready-{number}"));
+        write_exports(&exports, &directory, options);
+        let init = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork"])
+            .args(["--kill-child", "--mount-proc", "--propagation", "private"])
+            .args(["sh", "-c", INIT, "sh", utf8(&exports), utf8(&ready)])
+            .stdin(Stdio::null())
+            .spawn()
+            .expect("unshare");
+        let server = Self {
+            init,
+            exports,
+            directory,
+            number,
+        };
+        wait_until("the server's namespaces", WAIT_TIMEOUT, || ready.exists());
+        server.connect();
+        server.serve();
+        server
+    }
+
+    fn connect(&self) {
+        let (host, peer) = (
+            format!("nfsh{}", self.number),
+            format!("nfss{}", self.number),
+        );
+        let pid = self.pid().to_string();
+        run(
+            "ip",
+            &[
+                "link", "add", &host, "type", "veth", "peer", "name", &peer, "netns", &pid,
+            ],
+        );
+        run(
+            "ip",
+            &[
+                "addr",
+                "add",
+                &format!("{}/30", self.host_address()),
+                "dev",
+                &host,
+            ],
+        );
+        run("ip", &["link", "set", &host, "up"]);
+        self.inside(&[
+            "ip",
+            "addr",
+            "add",
+            &format!("{}/30", self.address()),
+            "dev",
+            &peer,
+        ]);
+        self.inside(&["ip", "link", "set", &peer, "up"]);
+    }
+
+    fn serve(&self) {
+        self.inside(&["rpcbind"]);
+        // A restarted server makes its clients wait for the grace period: ten seconds instead of ninety.
+        let times =
+            "echo 10 > /proc/fs/nfsd/nfsv4leasetime; echo 10 > /proc/fs/nfsd/nfsv4gracetime";
+        self.inside(&["sh", "-c", times]);
+        self.inside(&["exportfs", "-ra"]);
+        self.inside(&["rpc.statd"]);
+        self.inside(&["rpc.mountd"]);
+        self.resume();
+    }
+
+    /// Returns the process in the server's namespaces, which is the child of `unshare`.
+    fn pid(&self) -> i32 {
+        let path = format!("/proc/{0}/task/{0}/children", self.init.id());
+        let children = fs::read_to_string(path).expect("a list of children");
+        children.trim().parse().expect("one child")
+    }
+
+    /// Runs a program in the server's namespaces.
+    #[track_caller]
+    pub fn inside(&self, command: &[&str]) {
+        let target = format!("--target={}", self.pid());
+        let mut arguments = vec!["--net", "--mount", "--pid", &target, "--"];
+        arguments.extend(command);
+        run("nsenter", &arguments);
+    }
+
+    /// Returns the server's address.
+    pub fn address(&self) -> String {
+        self.nth_address(2)
+    }
+
+    fn host_address(&self) -> String {
+        self.nth_address(1)
+    }
+
+    fn nth_address(&self, index: u32) -> String {
+        let subnet = self.number * 4;
+        format!(
+            "10.{}.{}.{}",
+            100 + subnet / 65536,
+            subnet / 256 % 256,
+            subnet % 256 + index
+        )
+    }
+
+    /// Returns the share as `server:/export`.
+    pub fn share(&self) -> String {
+        self.share_at("")
+    }
+
+    /// Returns a directory below the exported one as a share.
+    pub fn share_at(&self, path: &str) -> String {
+        format!("{}:{}{path}", self.address(), self.directory.display())
+    }
+
+    /// Returns the exported directory on the host.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Exports the directory with other options.
+    pub fn export_with(&self, options: &str) {
+        write_exports(&self.exports, &self.directory, options);
+        self.inside(&["exportfs", "-ra"]);
+    }
+
+    /// Stops the NFS service. Its port is closed then.
+    pub fn stop(&self) {
+        self.inside(&["rpc.nfsd", "0"]);
+    }
+
+    /// Starts the NFS service again.
+    pub fn resume(&self) {
+        self.inside(&["rpc.nfsd", "4"]);
+    }
+
+    /// Lets a firewall drop everything that is sent to the server.
+    pub fn block(&self) {
+        self.firewall("-I");
+    }
+
+    /// Takes the firewall's rule back.
+    pub fn unblock(&self) {
+        self.firewall("-D");
+    }
+
+    fn firewall(&self, action: &str) {
+        let rule = ["-d", &self.address(), "-j", "DROP"];
+        let arguments = [&["--wait", action, "OUTPUT"][..], &rule].concat();
+        run("iptables", &arguments);
+    }
+}
+
+fn write_exports(file: &Path, directory: &Path, options: &str) {
+    let directory = directory.display();
+    // Written in place, because the file is a mount point.
+    fs::write(
+        file,
+        format!("\"{directory}\" *({options},no_subtree_check,insecure)\n"),
+    )
+    .expect("write exports");
+}
+
+#[track_caller]
+fn run(program: &str, arguments: &[&str]) {
+    let _ = Run::capture(Command::new(program).args(arguments)).success();
+}
+
+impl Drop for NfsServer {
+    fn drop(&mut self) {
+        // Clients that still have the share mounted must not wait for ever, so the server is made reachable.
+        let rule = [
+            "--wait",
+            "-D",
+            "OUTPUT",
+            "-d",
+            &self.address(),
+            "-j",
+            "DROP",
+        ];
+        let _ = Command::new("iptables").args(rule).output();
+        let target = format!("--target={}", self.pid());
+        let stop = ["--net", "--mount", "--pid", &target, "--", "rpc.nfsd", "0"];
+        let _ = Command::new("nsenter").args(stop).output();
+        let _ = self.init.kill();
+        let _ = self.init.wait();
+        let host = format!("nfsh{}", self.number);
+        let _ = Command::new("ip").args(["link", "del", &host]).output();
+    }
+}
+
+/// Returns the mounts of NFS shares on the machine, in any namespace, by superblock. They are listed in sysfs since
+/// Linux 6.5.
+pub fn superblocks() -> Vec<String> {
+    let listing = fs::read_dir("/sys/fs/nfs").into_iter().flatten().flatten();
+    let names = listing.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter(|name| name.contains(':')).collect()
+}
+
+/// The time in which a client notices that a server answers again.
+pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);

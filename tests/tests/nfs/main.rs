@@ -1,0 +1,6 @@
+//! Shares of NFS servers as volumes. The servers are the kernel's, in network namespaces of their own. Most tests need a
+//! kernel with NFS, and run in the guest.
+
+mod node_without_nfs;
+mod pods;
+mod shares;

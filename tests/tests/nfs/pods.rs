@@ -1,0 +1,68 @@
+//! Pods with shares in containerd.
+
+use std::fs;
+use std::path::Path;
+
+use runcrust_tests::nfs_server::NfsServer;
+use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate};
+
+use crate::shares::stage;
+
+const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
+
+fn containerd(node: &Node) -> Containerd {
+    Containerd::start(node.dir(), &[("crust", &node.handler().runtime())])
+}
+
+on_each_delegate! {
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn pods_of_containerd_share_an_export(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--fs-group", "2000"]);
+        let other = node.target(OTHER_POD, "pv-1");
+        let _ = node.try_stage_as("nfs4", &other, Path::new(&server.share()), &[]).success();
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let (pod, second) = (CriPod::run(&containerd, POD), CriPod::run(&containerd, OTHER_POD));
+        let one = pod.app("one", &target);
+        let two = pod.app("two", &target.join("sub"));
+        let three = second.app("three", &other);
+        let _ = cri.sh(&one, "echo hello > /data/sub/file");
+        assert_eq!(cri.sh(&two, "cat /data/file"), "hello");
+        assert_eq!(cri.sh(&two, "stat -c '%g %a' /data"), "2000 2775");
+        let numbers = [&one, &two, &three].map(|app| cri.sh(app, "stat -c %d /data"));
+        assert_eq!(numbers[0], numbers[1], "the pod has two superblocks");
+        let _ = cri.sh(&three, "echo other > /data/other");
+        assert_eq!(cri.sh(&one, "cat /data/other"), "other");
+        let _ = node.stats(&target).success();
+        second.end();
+        assert_eq!(cri.sh(&one, "cat /data/other"), "other");
+        pod.end_and_unstage(&node, &[&target, &other]);
+        assert_eq!(fs::read(server.directory().join("sub/file")).unwrap(), b"hello\n");
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_share_for_one_pod_is_refused_to_a_second_one(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let exclusive = ["--access-mode", "SINGLE_NODE_SINGLE_WRITER"];
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &exclusive);
+        let other = node.target(OTHER_POD, "pv-1");
+        // Other options mean another superblock, but the same data.
+        let options = ["--option", "soft"];
+        let _ = node.try_stage_as("nfs4", &other, Path::new(&server.share()), &options).success();
+        let containerd = containerd(&node);
+        let pod = CriPod::run(&containerd, POD);
+        let _one = pod.app("one", &target);
+        let second = CriPod::run(&containerd, OTHER_POD);
+        let refused = second.expect_refusal(&second.with("two", &other)).to_string();
+        for part in ["SINGLE_NODE_SINGLE_WRITER", POD, "volume pv-1"] {
+            assert!(refused.contains(part), "{part} isn't in: {refused}");
+        }
+        pod.end();
+        let allowed = second.app("two", &other);
+        assert_eq!(containerd.cri().sh(&allowed, "ls /data"), "");
+        second.end_and_unstage(&node, &[&target, &other]);
+    }
+}

@@ -1,0 +1,194 @@
+//! A share that is staged and mounted: versions, options, sources, and what is reported about it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use runcrust_tests::container::end;
+use runcrust_tests::nfs_server::NfsServer;
+use runcrust_tests::{Delegate, Node, POD, Pod, on_each_delegate};
+use serde_json::Value;
+
+/// Stages a share for a volume of the pod [`POD`].
+#[track_caller]
+pub(crate) fn stage(
+    node: &Node,
+    volume: &str,
+    fstype: &str,
+    share: &str,
+    options: &[&str],
+) -> PathBuf {
+    let target = node.target(POD, volume);
+    let _ = node
+        .try_stage_as(fstype, &target, Path::new(share), options)
+        .success();
+    target
+}
+
+/// A node, a server, and the server's share, staged as `pv-1` of the pod [`POD`].
+pub(crate) struct Share {
+    pub(crate) target: PathBuf,
+    pub(crate) server: NfsServer,
+    pub(crate) node: Node,
+}
+
+impl Share {
+    pub(crate) fn new(delegate: Delegate, fstype: &str, options: &[&str]) -> Self {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let target = stage(&node, "pv-1", fstype, &server.share(), options);
+        Self {
+            target,
+            server,
+            node,
+        }
+    }
+
+    pub(crate) fn pod(&self) -> Pod<'_> {
+        Pod::with_staged_volume(&self.node, POD, self.target.clone())
+    }
+}
+
+/// Returns the mount of the volume in a container as a line of its mount table.
+fn mount_in(app: &runcrust_tests::Container) -> String {
+    app.sh("grep ' /data ' /proc/self/mountinfo")
+}
+
+on_each_delegate! {
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn each_version_is_mounted_in_the_sandbox_and_unstaged(delegate: Delegate) {
+        for (fstype, options, kernels_type, version) in [
+            ("nfs4", &[][..], "nfs4", "vers=4.2"),
+            ("nfs", &[], "nfs4", "vers=4.2"),
+            ("nfs4", &["--option", "vers=4.0"], "nfs4", "vers=4.0"),
+            ("nfs", &["--option", "nfsvers=3,nolock"], "nfs", "vers=3"),
+        ] {
+            let share = Share::new(delegate, fstype, options);
+            let pod = share.pod();
+            let (one, two) = (pod.app(), pod.app());
+            let _ = one.sh("echo hello > /data/file");
+            assert_eq!(two.sh("cat /data/file"), "hello");
+            assert_eq!(one.sh("stat -c %d /data"), two.sh("stat -c %d /data"));
+            let mounted = mount_in(&one);
+            for part in [&format!(" - {kernels_type} "), version] {
+                assert!(mounted.contains(part), "{part} isn't in: {mounted}");
+            }
+            assert_eq!(fs::read(share.server.directory().join("file")).unwrap(), b"hello\n");
+            assert_eq!(runcrust_tests::host::mounts().iter().filter(|it| it.line.contains(" - nfs")).count(), 0);
+            pod.end([one, two]);
+            share.node.unstage_all(&[&share.target]);
+        }
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn stats_and_descriptions_name_the_share(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        let source = share.server.share();
+
+        let stats: Value = serde_json::from_str(&share.node.stats(&share.target).success().stdout).unwrap();
+        assert_eq!(stats["volume_condition"]["abnormal"], false, "{stats}");
+        let total = stats["usage"][0]["total"].as_u64().unwrap();
+        let seen: u64 = app.sh("stat -f -c '%b %S' /data | (read b s; echo $((b * s)))").parse().unwrap();
+        assert_eq!((&stats["usage"][0]["unit"], total), (&"BYTES".into(), seen));
+        assert_eq!(stats["usage"][1]["unit"], "INODES");
+
+        let crust = |arguments: &[&str]| -> Value {
+            serde_json::from_str(&share.node.handler().crust(arguments).success().stdout).unwrap()
+        };
+        let listed = &crust(&["list", "--json"])["volumes"][0];
+        assert_eq!((&listed["device"], &listed["device_number"]), (&Value::from(&*source), &Value::Null));
+        assert_eq!(listed["state"], "in use");
+        let inspected = crust(&["inspect", "--json", &source]);
+        assert_eq!(inspected["share"]["source"], *source, "{inspected}");
+        assert_eq!(inspected["share"]["server_addresses"][0], share.server.address());
+        assert_eq!(inspected["block_device"], Value::Null);
+        assert_eq!(inspected["unstage_obstacles"].as_array().unwrap().len(), 2, "{inspected}");
+        let text = share.node.handler().crust(&["inspect", &source]).success().stdout;
+        assert!(text.contains(&format!("share          {source}")), "{text}");
+
+        let resized = share.node.resize(&share.target, 1 << 30, 0).failure().stderr;
+        assert!(resized.contains("UNIMPLEMENTED") && resized.contains("on the server"), "{resized}");
+        let refused = share.node.unstage(&share.target).failure().stderr;
+        assert!(refused.contains("in use by"), "{refused}");
+        pod.end([app]);
+        let resized = share.node.resize(&share.target, 1 << 30, 0).failure().stderr;
+        assert!(resized.contains("UNIMPLEMENTED"), "{resized}");
+        share.node.unstage_all(&[&share.target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn options_and_read_only_apply_to_the_share(delegate: Delegate) {
+        let node = Node::with(delegate, "default_options = [\"nosuid\", \"discard\"]");
+        let server = NfsServer::start(node.dir());
+        fs::write(server.directory().join("file"), "text").unwrap();
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--option", "soft,timeo=70,noatime"]);
+        let read_only = stage(&node, "pv-2", "nfs4", &server.share(), &["--option", "ro"]);
+        let view = stage(&node, "pv-3", "nfs4", &server.share(), &["--read-only"]);
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]);
+        let bundle = bundle.bind(&read_only, "/ro", &[]).bind(&view, "/view", &[]);
+        let app = node.run(&bundle.write());
+        let mounted = mount_in(&app);
+        for part in ["nosuid", "noatime", "soft", "timeo=70"] {
+            assert!(mounted.contains(part), "{part} isn't in: {mounted}");
+        }
+        assert!(!app.sh("grep ' /view ' /proc/self/mountinfo").contains("timeo=70"), "another volume got its options");
+        for directory in ["/ro", "/view"] {
+            assert_eq!(app.sh(&format!("cat {directory}/file")), "text");
+            let refused = app.exec(&["/bin/touch", &format!("{directory}/new")]).failure();
+            assert!(refused.stderr.contains("Read-only file system"), "{refused}");
+        }
+        end([app, sandbox]);
+        node.unstage_all(&[&target, &read_only, &view]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_path_with_odd_characters_or_of_great_length_is_mounted(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let long = format!("{}/{}", "a".repeat(200), "b".repeat(200));
+        for (index, path) in ["a b,c", "d\te\nf", "g:/h", "#\\i\"'*", "ü", &long].into_iter().enumerate() {
+            let directory = server.directory().join(path);
+            fs::create_dir_all(&directory).unwrap();
+            let target = stage(&node, &format!("pv-{index}"), "nfs", &server.share_at(&format!("/{path}")), &["--option", "ro"]);
+            fs::write(directory.join("mark"), path).unwrap();
+            let pod = Pod::with_staged_volume(&node, POD, target);
+            let app = pod.app();
+            assert_eq!(app.sh("cat /data/mark"), path);
+            let _ = node.stats(&pod.target).success();
+            let target = pod.target.clone();
+            pod.end([app]);
+            node.unstage_all(&[&target]);
+        }
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_subpath_is_found_or_created_inside_the_share_only(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let root = share.server.directory();
+        fs::create_dir_all(root.join("there/deep")).unwrap();
+        fs::write(root.join("there/deep/mark"), "deep").unwrap();
+        std::os::unix::fs::symlink("there/deep", root.join("inside")).unwrap();
+        for (name, to) in [("outside", "/etc"), ("upwards", "../../../../etc"), ("proc", "/proc/self/root")] {
+            std::os::unix::fs::symlink(to, root.join(name)).unwrap();
+        }
+        let sandbox = share.node.sandbox(POD);
+        fs::create_dir_all(share.target.join("new/and/deep")).unwrap();
+        let bundle = share.node.app_bundle(&sandbox)
+            .bind(share.target.join("there/deep"), "/deep", &[])
+            .bind(share.target.join("inside"), "/inside", &[])
+            .bind(share.target.join("new/and/deep"), "/new", &[]);
+        let app = share.node.run(&bundle.write());
+        assert_eq!(app.sh("cat /deep/mark /inside/mark"), "deepdeep");
+        let _ = app.sh("echo new > /new/mark");
+        assert_eq!(fs::read(root.join("new/and/deep/mark")).unwrap(), b"new\n");
+        for escape in ["outside", "upwards", "proc/etc"] {
+            let bundle = share.node.app_bundle(&sandbox).bind(share.target.join(escape), "/data", &[]).write();
+            let error = share.node.container(&bundle).expect_refusal();
+            assert!(error.contains("volume pv-1") && error.contains(escape), "{error}");
+        }
+        end([app, sandbox]);
+        share.node.unstage_all(&[&share.target]);
+    }
+}
