@@ -71,7 +71,7 @@ pub(super) struct UserGuard<'a, 'p> {
     pending_volumes: Vec<&'p TargetPath>,
 }
 
-impl<'a, 'p> UserGuard<'a, 'p> {
+impl<'p> UserGuard<'_, 'p> {
     /// Locks one of the container's volumes. Fails if the volume's entry has changed since the container was planned.
     pub(super) fn lock(&self, target: &TargetPath) -> Result<LockedVolume> {
         Ok(crust_volume::lock_unchanged(

@@ -44,11 +44,21 @@ impl NfsServer {
 
     /// Starts a server that exports an empty directory with these options (exports(5)).
     pub fn start_with(dir: &TestDir, options: &str) -> Self {
+        let directory = dir.subdir(format!("export-{}", NEXT.load(Ordering::Relaxed)));
+        Self::start_on(dir, directory, options)
+    }
+
+    /// Starts another server that exports the directory of this one.
+    #[must_use]
+    pub fn start_twin(&self, dir: &TestDir) -> Self {
+        Self::start_on(dir, self.directory.clone(), "rw,no_root_squash")
+    }
+
+    fn start_on(dir: &TestDir, directory: PathBuf, options: &str) -> Self {
         // Unique on the machine while this process lives.
         let number = std::process::id() % 5000 * 10 + NEXT.fetch_add(1, Ordering::Relaxed);
-        let directory = dir.subdir(&format!("export-{number}"));
-        let exports = dir.join(&format!("exports-{number}"));
-        let ready = dir.join(&format!("nfs-ready-{number}"));
+        let exports = dir.join(format!("exports-{number}"));
+        let ready = dir.join(format!("nfs-ready-{number}"));
         write_exports(&exports, &directory, options);
         let init = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "unshare", "--net", "--pid", "--fork"])
@@ -129,6 +139,11 @@ impl NfsServer {
         let mut arguments = vec!["--net", "--mount", "--pid", &target, "--"];
         arguments.extend(command);
         run("nsenter", &arguments);
+    }
+
+    /// Returns the path of the server's network namespace.
+    pub fn network_namespace(&self) -> PathBuf {
+        format!("/proc/{}/ns/net", self.pid()).into()
     }
 
     /// Returns the server's address.

@@ -88,6 +88,28 @@ pub enum AttachMode {
     Bind,
 }
 
+/// The network namespace from which a network volume's server is contacted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NfsNetwork {
+    /// The host's, as for the mounts that kubelet makes.
+    #[default]
+    Host,
+    /// The sandbox's. A container without a sandbox has no network when its volumes are mounted, and uses the host's.
+    Sandbox,
+}
+
+/// The handling of an fsGroup that a file server refuses to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RefusedFsGroup {
+    /// The create fails, as kubelet's own mount does.
+    #[default]
+    Fail,
+    /// The volume is mounted without the group, and its condition says so.
+    Report,
+}
+
 /// The configuration. It is read from `/etc/runcrust/<name>.toml`, where `<name>` is the name that runcrust was called
 /// by. If that file doesn't exist, `/etc/runcrust/config.toml` is read. If neither exists, the defaults apply. An
 /// unknown key is an error.
@@ -120,6 +142,8 @@ pub struct Config {
     pub mount_mode: MountMode,
     pub device_node: DeviceNode,
     pub attach: AttachMode,
+    pub nfs_network: NfsNetwork,
+    pub refused_fs_group: RefusedFsGroup,
     /// Whether to look up volumes also where CSI drivers stage them for Kata Containers.
     pub kata_layout: bool,
     /// Capabilities of the CRUST interface that aren't advertised, to imitate a runtime without them.
@@ -150,6 +174,8 @@ impl Default for Config {
             mount_mode: MountMode::default(),
             device_node: DeviceNode::default(),
             attach: AttachMode::default(),
+            nfs_network: NfsNetwork::default(),
+            refused_fs_group: RefusedFsGroup::default(),
             kata_layout: false,
             capabilities_off: Vec::new(),
             log: None,
@@ -347,6 +373,8 @@ mod tests {
             mount_mode: MountMode::Bind,
             device_node: DeviceNode::Metadata,
             attach: AttachMode::Auto,
+            nfs_network: NfsNetwork::Host,
+            refused_fs_group: RefusedFsGroup::Fail,
             kata_layout: false,
             capabilities_off: Vec::new(),
             log: None,
@@ -410,12 +438,15 @@ mod tests {
             "delegate = \"/usr/bin/oci\"\ndelegate_kind = \"crun\"\n\
              sandbox = \"always\"\nshared = \"deny\"\nunstaged = \"pass\"\n\
              crust_root = \"/c\"\nmatch_roots = [\"/data\"]\nfstypes = [\"xfs\"]\n\
-             mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"\nkata_layout = true",
+             mount_mode = \"hook\"\ndevice_node = \"always\"\nattach = \"bind\"\nkata_layout = true\n\
+             nfs_network = \"sandbox\"\nrefused_fs_group = \"report\"",
         )
         .unwrap();
         assert_eq!(config.delegate, Some("/usr/bin/oci".into()));
         assert_eq!(config.delegate_kind, Some(DelegateKind::Crun));
         assert_eq!(config.sandbox, SandboxMode::Always);
+        assert_eq!(config.nfs_network, NfsNetwork::Sandbox);
+        assert_eq!(config.refused_fs_group, RefusedFsGroup::Report);
         assert_eq!(
             (config.shared, config.unstaged),
             (Sharing::Deny, Unstaged::Pass)

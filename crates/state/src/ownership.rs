@@ -254,6 +254,7 @@ mod tests {
             version: Version,
             backing: device.parse().unwrap(),
             superblocks: Vec::new(),
+            refused_fs_group: None,
             superblock,
             exclusive,
             prepared_for: vec![],

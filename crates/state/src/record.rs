@@ -23,6 +23,9 @@ pub struct VolumeRecord {
     /// The superblocks of a share that are mounted for the users. A device has one superblock, with its own number.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub superblocks: Vec<DeviceNumber>,
+    /// The fsGroup that the server of a share has refused to set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused_fs_group: Option<u32>,
     pub superblock: Superblock,
     /// Whether the volume's access mode forbids a second pod.
     pub exclusive: bool,
@@ -170,6 +173,7 @@ impl VolumeRecord {
         if users.is_empty() {
             // The kernel reuses the numbers.
             self.superblocks.clear();
+            self.refused_fs_group = None;
         }
     }
 
@@ -302,6 +306,7 @@ mod tests {
             version: Version,
             backing: "7:3".parse().unwrap(),
             superblocks: Vec::new(),
+            refused_fs_group: None,
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: vec![],

@@ -88,6 +88,7 @@ pub(super) fn empty_record(plan: &MountPlan) -> VolumeRecord {
         version: Version,
         backing: plan.source.backing(),
         superblocks: Vec::new(),
+        refused_fs_group: None,
         superblock: plan.superblock.clone(),
         exclusive: plan.exclusive,
         prepared_for: Vec::new(),

@@ -83,6 +83,7 @@ pub fn mount_reserved(
                     plan,
                     pod_uid: &pod_uid,
                     access,
+                    sandbox: None,
                 };
                 let mount = new_mount::mount(context, new, record)?;
                 locked.volume.write_runtime_cli(cli)?;
@@ -120,6 +121,7 @@ fn acquire_for_container<T>(
                     plan,
                     pod_uid: container.pod_uid,
                     access,
+                    sandbox: None,
                 };
                 work(new, record)
             },

@@ -134,6 +134,7 @@ pub(super) fn try_ensure_mounted(
             plan,
             pod_uid,
             access,
+            sandbox: Some(request.sandbox),
         };
         let mount = new_mount::mount(context, new, record)?;
         request

@@ -107,6 +107,7 @@ impl VolumeError {
                 | StagingError::TargetNotEmpty(_)
                 | StagingError::TargetUnreadable(_),
             )
+            | Cause::RefusedFsGroup { .. }
             | Cause::Contended
             | Cause::Restaged
             | Cause::Entry(EntryError::OtherVolume { .. })
@@ -296,6 +297,17 @@ pub(super) enum Cause {
         share: Share,
         call: &'static str,
         errno: rustix::io::Errno,
+    },
+    #[error(
+        "fsGroup {group}: the server of {share} refuses it: {error}; hint: if the server maps root to another user, export \
+         the share with no_root_squash, or set fsGroupPolicy: None in the CSIDriver and let the server own the files; or \
+         set refused_fs_group = \"report\" in runcrust's configuration"
+    )]
+    RefusedFsGroup {
+        share: Share,
+        group: u32,
+        /// The failed call.
+        error: String,
     },
     #[error(transparent)]
     ShareOption(#[from] ShareOptionError),

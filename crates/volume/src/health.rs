@@ -57,6 +57,11 @@ pub(super) enum Symptom<'a> {
         share: &'a Share,
         timeout: Duration,
     },
+    /// The server of a share has refused to set fsGroup.
+    RefusedFsGroup {
+        share: &'a Share,
+        group: u32,
+    },
     /// A call on a share failed.
     ShareFailed {
         share: &'a Share,
@@ -178,6 +183,10 @@ impl Symptom<'_> {
                  until it answers, or get errors with the mount option soft"
                     .to_owned()
             }
+            Self::RefusedFsGroup { .. } => {
+                "let the server own the files by that group, or export the share with no_root_squash and recreate the pod"
+                    .to_owned()
+            }
             Self::ShareFailed {
                 errno: Errno::STALE,
                 ..
@@ -216,6 +225,10 @@ impl fmt::Display for Symptom<'_> {
                 f,
                 "the server of {share} hasn't answered within {} seconds",
                 timeout.as_secs()
+            ),
+            Self::RefusedFsGroup { share, group } => write!(
+                f,
+                "its files don't have fsGroup {group}, because the server of {share} has refused to set it"
             ),
             Self::ShareFailed { share, call, errno } => {
                 write!(f, "{call} on {share} fails with {}", Name(*errno))

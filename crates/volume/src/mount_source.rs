@@ -17,6 +17,7 @@ use crust_state::{Backing, BackingKey, MountInfo};
 use super::context::Context;
 use super::error::Cause;
 use super::superblock::ShownOptions;
+use crate::sandbox::Sandbox;
 use block_device::BlockDeviceSource;
 use share::ShareSource;
 
@@ -85,6 +86,8 @@ pub(super) struct SourceMountRequest<'a> {
     pub(super) options: &'a MountOptions,
     /// Whether the source must not be mounted already, if it can only be mounted once.
     pub(super) exclusive: bool,
+    /// The sandbox that the volume is mounted in, if it has one.
+    pub(super) sandbox: Option<&'a Sandbox>,
 }
 
 /// A mount that isn't attached anywhere.

@@ -54,6 +54,13 @@ impl MountNamespace {
         self.pid
     }
 
+    /// Moves the calling thread to the network namespace of the process, for good.
+    pub(crate) fn enter_network(&self) -> Result<(), NamespaceError> {
+        move_into_thread_name_spaces(self.pidfd.as_fd(), ThreadNameSpaceType::NETWORK).map_err(
+            failed(format!("setns(pidfd of {}, CLONE_NEWNET)", self.pid)),
+        )
+    }
+
     /// Runs `work` on the calling thread in this mount namespace, with `/` and the working directory at its root. Then
     /// restores the thread's namespace, root and working directory.
     ///

@@ -2,10 +2,12 @@
 
 use std::os::fd::OwnedFd;
 
-use crust_state::Volume;
+use crust_state::config::RefusedFsGroup;
 use crust_state::ownership::DeviceAccess;
 use crust_state::record::VolumeRecord;
+use crust_state::{Backing, Volume};
 use rustix::fs::StatVfsMountFlags;
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
@@ -14,8 +16,10 @@ use super::mount_source::{SourceMount, SourceMountRequest};
 use super::plan::MountPlan;
 use super::progress;
 use super::resize;
+use crate::sandbox::Sandbox;
+use crust_blockfs::errno::Name;
 use crust_blockfs::filesystem;
-use crust_blockfs::fsgroup::{self, FsGroupOutcome, FsGroupRequest};
+use crust_blockfs::fsgroup::{self, FsGroupError, FsGroupOutcome, FsGroupRequest};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
 
@@ -27,6 +31,8 @@ pub(super) struct NewMount<'a> {
     pub(super) pod_uid: &'a str,
     /// Whether the device or share may have users already.
     pub(super) access: DeviceAccess,
+    /// The sandbox that the volume is mounted in; `None` if it is mounted for one container.
+    pub(super) sandbox: Option<&'a Sandbox>,
 }
 
 /// Mounts the file system, carries out a pending resize, and applies fsGroup unless the record says that it has been
@@ -55,6 +61,7 @@ pub(super) fn mount(
         fstype: &plan.superblock.fstype,
         options: &plan.options,
         exclusive,
+        sandbox: new.sandbox,
     })?;
     if let Some(number) = superblock {
         record.add_superblock(number);
@@ -71,21 +78,19 @@ pub(super) fn mount(
             in_use: !exclusive,
         };
         progress::fs_group_started(target, group);
-        let outcome = fsgroup::apply(&mount, &request, context.deadline, &mut |walk| {
+        let applied = fsgroup::apply(&mount, &request, context.deadline, &mut |walk| {
             progress::fs_group(target, group, walk);
-        })?;
-        match outcome {
-            FsGroupOutcome::ReadOnly if has_become_read_only(plan, &mount) => {
-                tracing::warn!(
-                    volume = name, group, %outcome,
-                    "fsGroup wasn't applied: the file system has become read-only, probably after an error; see the \
-                     kernel's log (dmesg)"
-                );
+        });
+        match applied {
+            Err(error) => {
+                let refused = refused_fs_group(plan, group, error)?;
+                if context.config.refused_fs_group == RefusedFsGroup::Fail {
+                    return Err(refused);
+                }
+                tracing::warn!(volume = name, "mounted without fsGroup: {refused}");
+                record.refused_fs_group = Some(group);
             }
-            FsGroupOutcome::ReadOnly => {
-                tracing::info!(volume = name, group, %outcome, "fsGroup wasn't applied");
-            }
-            outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),
+            Ok(outcome) => report_fs_group(plan, &mount, (&name, group), outcome),
         }
     }
     if plan.is_read_only_view() {
@@ -96,6 +101,45 @@ pub(super) fn mount(
         })?;
     }
     Ok(mount)
+}
+
+/// Returns the cause if the server of a share has refused to set the group. Fails with any other error.
+fn refused_fs_group(plan: &MountPlan, group: u32, error: FsGroupError) -> Result<Cause, Cause> {
+    match (plan.source.backing(), &error) {
+        (Backing::Share(share), FsGroupError::Call { call, path, errno })
+            if matches!(*errno, Errno::PERM | Errno::ACCESS) =>
+        {
+            let error = format!("{call}({:?}): {}", path.display(), Name(*errno));
+            Ok(Cause::RefusedFsGroup {
+                share,
+                group,
+                error,
+            })
+        }
+        _ => Err(error.into()),
+    }
+}
+
+/// Logs the outcome of an fsGroup.
+fn report_fs_group(
+    plan: &MountPlan,
+    mount: &OwnedFd,
+    (name, group): (&str, u32),
+    outcome: FsGroupOutcome,
+) {
+    match outcome {
+        FsGroupOutcome::ReadOnly if has_become_read_only(plan, mount) => {
+            tracing::warn!(
+                volume = name, group, %outcome,
+                "fsGroup wasn't applied: the file system has become read-only, probably after an error; see the \
+                 kernel's log (dmesg)"
+            );
+        }
+        FsGroupOutcome::ReadOnly => {
+            tracing::info!(volume = name, group, %outcome, "fsGroup wasn't applied");
+        }
+        outcome => tracing::info!(volume = name, group, %outcome, "fsGroup was applied"),
+    }
 }
 
 /// Returns true if the kernel made the file system read-only although it was mounted read-write. Returns false for file

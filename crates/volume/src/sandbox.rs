@@ -199,6 +199,12 @@ impl Sandbox {
         format!("open({})", self.directory.display())
     }
 
+    /// Moves the calling thread to the sandbox's network namespace, for good.
+    pub(crate) fn enter_network(&self) -> Result<(), SandboxError> {
+        let entered = self.namespace.enter_network();
+        entered.map_err(|source| enter_error(&self.id, self.namespace.pid(), source))
+    }
+
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id

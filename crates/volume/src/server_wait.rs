@@ -82,13 +82,21 @@ impl Watchdog {
             spawn(move || {
                 if watched.recv_timeout(remaining + GRACE_PERIOD) == Err(RecvTimeoutError::Timeout)
                 {
-                    std::process::exit(report(error));
+                    end_process(report(error));
                 }
             })?;
             Ok(Some(Self { _ended: ended }))
         };
         watch().map_err(|cause| VolumeError::new(target, cause))
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "main can't return while its thread waits for a server"
+)]
+fn end_process(exit_code: i32) -> ! {
+    std::process::exit(exit_code)
 }
 
 #[cfg(test)]

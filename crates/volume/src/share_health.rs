@@ -29,17 +29,25 @@ pub(super) fn read<'a>(
 ) -> Result<(Option<Usage>, Vec<Symptom<'a>>), Cause> {
     let asked = record.clone();
     let answer = run_with_timeout(ANSWER_TIMEOUT, move || ask(&asked))?;
-    match answer {
-        Some(None) => Err(Cause::NotInUse),
-        Some(Some(Ok(usage))) => Ok((Some(usage), Vec::new())),
+    let group = record.refused_fs_group;
+    let mut symptoms: Vec<_> = group
+        .map(|group| Symptom::RefusedFsGroup { share, group })
+        .into_iter()
+        .collect();
+    let usage = match answer {
+        Some(None) => return Err(Cause::NotInUse),
+        Some(Some(Ok(usage))) => Some(usage),
         Some(Some(Err((call, errno)))) => {
-            Ok((None, vec![Symptom::ShareFailed { share, call, errno }]))
+            symptoms.push(Symptom::ShareFailed { share, call, errno });
+            None
         }
         None => {
             let timeout = ANSWER_TIMEOUT;
-            Ok((None, vec![Symptom::NoAnswer { share, timeout }]))
+            symptoms.push(Symptom::NoAnswer { share, timeout });
+            None
         }
-    }
+    };
+    Ok((usage, symptoms))
 }
 
 fn ask(record: &VolumeRecord) -> ShareAnswer {

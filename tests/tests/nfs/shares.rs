@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::NfsServer;
-use runcrust_tests::{Delegate, Node, POD, Pod, on_each_delegate};
+use runcrust_tests::{Container, Delegate, Node, POD, Pod, host, on_each_delegate};
 use serde_json::Value;
 
 /// Stages a share for a volume of the pod [`POD`].
@@ -48,8 +48,16 @@ impl Share {
     }
 }
 
+/// Returns the host's mounts of shares, as lines of mountinfo.
+fn mounts_on_host() -> Vec<String> {
+    let lines = host::mounts().into_iter().map(|mount| mount.line);
+    lines
+        .filter(|line| line.contains(" - nfs4 ") || line.contains(" - nfs "))
+        .collect()
+}
+
 /// Returns the mount of the volume in a container as a line of its mount table.
-fn mount_in(app: &runcrust_tests::Container) -> String {
+fn mount_in(app: &Container) -> String {
     app.sh("grep ' /data ' /proc/self/mountinfo")
 }
 
@@ -73,7 +81,7 @@ on_each_delegate! {
                 assert!(mounted.contains(part), "{part} isn't in: {mounted}");
             }
             assert_eq!(fs::read(share.server.directory().join("file")).unwrap(), b"hello\n");
-            assert_eq!(runcrust_tests::host::mounts().iter().filter(|it| it.line.contains(" - nfs")).count(), 0);
+            assert_eq!(mounts_on_host(), <[String; 0]>::default());
             pod.end([one, two]);
             share.node.unstage_all(&[&share.target]);
         }
@@ -105,7 +113,7 @@ on_each_delegate! {
         assert_eq!(inspected["block_device"], Value::Null);
         assert_eq!(inspected["unstage_obstacles"].as_array().unwrap().len(), 2, "{inspected}");
         let text = share.node.handler().crust(&["inspect", &source]).success().stdout;
-        assert!(text.contains(&format!("share          {source}")), "{text}");
+        assert!(text.contains(&format!("share        {source}")), "{text}");
 
         let resized = share.node.resize(&share.target, 1 << 30, 0).failure().stderr;
         assert!(resized.contains("UNIMPLEMENTED") && resized.contains("on the server"), "{resized}");
@@ -148,6 +156,7 @@ on_each_delegate! {
         let node = Node::new(delegate);
         let server = NfsServer::start(node.dir());
         let long = format!("{}/{}", "a".repeat(200), "b".repeat(200));
+        let mut targets = Vec::new();
         for (index, path) in ["a b,c", "d\te\nf", "g:/h", "#\\i\"'*", "ü", &long].into_iter().enumerate() {
             let directory = server.directory().join(path);
             fs::create_dir_all(&directory).unwrap();
@@ -157,10 +166,10 @@ on_each_delegate! {
             let app = pod.app();
             assert_eq!(app.sh("cat /data/mark"), path);
             let _ = node.stats(&pod.target).success();
-            let target = pod.target.clone();
             pod.end([app]);
-            node.unstage_all(&[&target]);
+            targets.push(pod.target);
         }
+        node.unstage_all(&targets.iter().map(PathBuf::as_path).collect::<Vec<_>>());
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]

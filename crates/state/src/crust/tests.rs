@@ -76,6 +76,7 @@ pub(super) fn record() -> VolumeRecord {
         version: Version,
         backing: "7:3".parse().unwrap(),
         superblocks: Vec::new(),
+        refused_fs_group: None,
         superblock: Superblock {
             fstype: "ext4".into(),
             options: vec![],

@@ -5,14 +5,18 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
+use std::panic::resume_unwind;
+use std::thread;
 use std::time::Duration;
 
 use crust_blockfs::DiskSeq;
 use crust_blockfs::device::DeviceFacts;
 use crust_blockfs::errno::from_io_error;
 use crust_blockfs::mountinfo::Mount;
-use crust_nfs::mount::{ShareMountRequest, mount_detached};
+use crust_blockfs::sys::unshare_fs;
+use crust_nfs::mount::{MountedShare, ShareMountRequest, mount_detached};
 use crust_nfs::{Share, client, is_nfs};
+use crust_state::config::NfsNetwork;
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
 use rustix::fs::fstatvfs;
@@ -20,11 +24,35 @@ use rustix::fs::fstatvfs;
 use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
 use crate::context::Context;
 use crate::error::Cause;
+use crate::sandbox::Sandbox;
 use crate::server_wait::run_with_timeout;
 use crate::superblock::ShownOptions;
 
 /// The time for which the server of a mounted share may take to answer before a container gets the share.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Mounts a share from the sandbox's network namespace, which only a thread of its own enters.
+fn mount_from_network(
+    sandbox: &Sandbox,
+    request: &ShareMountRequest<'_>,
+) -> Result<MountedShare, Cause> {
+    thread::scope(|scope| {
+        let mounting = thread::Builder::new().spawn_scoped(scope, || {
+            // Otherwise this process couldn't enter a mount namespace until the thread has ended.
+            unshare_fs().map_err(|errno| Cause::Call {
+                call: "unshare(CLONE_FS)".to_owned(),
+                errno,
+            })?;
+            sandbox.enter_network()?;
+            Ok(mount_detached(request)?)
+        });
+        let mounting = mounting.map_err(|error| Cause::Call {
+            call: "clone".to_owned(),
+            errno: from_io_error(&error),
+        })?;
+        mounting.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
 
 #[derive(Debug)]
 pub(super) struct ShareSource(pub(super) Share);
@@ -116,12 +144,17 @@ impl MountSource for ShareSource {
     }
 
     fn mount(&self, request: &SourceMountRequest<'_>) -> Result<SourceMount, Cause> {
-        let mounted = mount_detached(&ShareMountRequest {
+        let context = request.context;
+        let share_request = ShareMountRequest {
             share: &self.0,
             fstype: request.fstype,
             options: request.options,
-            deadline: request.context.deadline,
-        })?;
+            deadline: context.deadline,
+        };
+        let mounted = match (context.config.nfs_network, request.sandbox) {
+            (NfsNetwork::Sandbox, Some(sandbox)) => mount_from_network(sandbox, &share_request)?,
+            _ => mount_detached(&share_request)?,
+        };
         tracing::debug!(share = %self.0, version = %mounted.version, "mounted the share");
         Ok(SourceMount {
             root: mounted.mount,

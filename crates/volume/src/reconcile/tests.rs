@@ -116,6 +116,7 @@ impl TestNode {
             version: Version,
             backing: "259:9999".parse().unwrap(),
             superblocks: Vec::new(),
+            refused_fs_group: None,
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: Vec::new(),

@@ -157,6 +157,7 @@ fn a_possible_user_missing_in_the_record_is_stray() {
             version: Version,
             backing: "7:3".parse().unwrap(),
             superblocks: Vec::new(),
+            refused_fs_group: None,
             superblock: Superblock {
                 fstype: "ext4".into(),
                 options: Vec::new(),

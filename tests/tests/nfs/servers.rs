@@ -1,0 +1,205 @@
+//! Servers that stop, restart, move, or can't be reached, during each operation.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use runcrust_tests::container::end;
+use runcrust_tests::nfs_server::{NfsServer, RECOVERY_TIMEOUT};
+use runcrust_tests::{Node, POD, Pod, on_each_delegate, process_name, wait_until};
+use serde_json::{Value, json};
+
+use crate::shares::{Share, stage};
+
+/// Longer than any wait for a server, on an emulated processor too. The server's own clients wait for minutes.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Returns the condition in the volume's stats: whether it is abnormal, and the message.
+#[track_caller]
+fn condition(share: &Share) -> (bool, String) {
+    let started = Instant::now();
+    let stats = share.node.stats(&share.target).success().stdout;
+    assert!(started.elapsed() < TIMEOUT, "stats waited for the server");
+    let stats: Value = serde_json::from_str(&stats).unwrap();
+    let condition = &stats["volume_condition"];
+    assert_eq!(
+        stats["usage"].as_array().unwrap().is_empty(),
+        condition["abnormal"],
+        "{stats}"
+    );
+    (
+        condition["abnormal"].as_bool().unwrap(),
+        condition["message"].as_str().unwrap().to_owned(),
+    )
+}
+
+on_each_delegate! {
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_create_without_a_server_is_refused_and_works_later(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        share.server.block();
+        let started = Instant::now();
+        let pod = share.pod();
+        let refused = pod.expect_refusal();
+        assert!(started.elapsed() < TIMEOUT, "the create waited for the server");
+        for part in [&*share.server.share(), "doesn't answer", "timed out", "firewall"] {
+            assert!(refused.contains(part), "{part:?} isn't in: {refused}");
+        }
+        let _ = share.node.unstage(&share.target).success();
+        let _ = stage(&share.node, "pv-1", "nfs4", &share.server.share(), &[]);
+        share.server.unblock();
+
+        share.server.stop();
+        let refused = pod.expect_refusal();
+        assert!(refused.contains("Connection refused"), "{refused}");
+        share.server.resume();
+        let app = pod.app();
+        let _ = app.sh("echo hello > /data/file");
+        pod.end([app]);
+        share.node.unstage_all(&[&share.target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn stats_report_a_server_that_cannot_be_reached(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        assert_eq!(condition(&share), (false, String::new()));
+        share.server.block();
+        let (abnormal, message) = condition(&share);
+        assert!(abnormal && message.contains("hasn't answered within 5 seconds"), "{message}");
+        assert!(message.contains(&share.server.share()), "{message}");
+        for verb in [&["list"][..], &["inspect", "pv-1"], &["gc"]] {
+            let started = Instant::now();
+            let _ = share.node.handler().crust(verb);
+            assert!(started.elapsed() < TIMEOUT, "{verb:?} waited for the server");
+        }
+        let bundle = share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
+        let second = share.node.container(&bundle).expect_refusal();
+        assert!(second.contains("hasn't answered within 10 seconds"), "{second}");
+        share.server.unblock();
+        wait_until("the share to recover", RECOVERY_TIMEOUT, || !condition(&share).0);
+        assert_eq!(app.sh("ls /data"), "");
+        pod.end([app]);
+        share.node.unstage_all(&[&share.target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_removed_export_is_a_stale_handle(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let directory = server.directory().join("volume");
+        fs::create_dir(&directory).unwrap();
+        let target = stage(&node, "pv-1", "nfs4", &server.share_at("/volume"), &[]);
+        let share = Share { target, server, node };
+        let pod = share.pod();
+        let app = pod.app();
+        fs::remove_dir(&directory).unwrap();
+        let (abnormal, message) = condition(&share);
+        assert!(abnormal && message.contains("ESTALE") && message.contains("was removed or replaced"), "{message}");
+        // The new directory is another one.
+        fs::create_dir(&directory).unwrap();
+        assert!(condition(&share).0);
+        pod.end([app]);
+        let pod = share.pod();
+        let app = pod.app();
+        assert_eq!(condition(&share), (false, String::new()));
+        pod.end([app]);
+        share.node.unstage_all(&[&share.target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_workload_continues_after_its_server_was_restarted(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        let _ = app.sh("echo before > /data/file");
+        share.server.stop();
+        let _ = app.sh("(echo after >> /data/file; echo done > /done) > /dev/null 2>&1 &");
+        assert_eq!(app.sh("ls /done 2>/dev/null | wc -l"), "0");
+        share.server.resume();
+        wait_until("the write to end", RECOVERY_TIMEOUT, || app.sh("ls /done 2>/dev/null | wc -l") == "1");
+        assert_eq!(fs::read_to_string(share.server.directory().join("file")).unwrap(), "before\nafter\n");
+        pod.end([app]);
+        share.node.unstage_all(&[&share.target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_pod_of_an_unreachable_server_can_be_killed(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        let _ = app.sh("echo hello > /data/file");
+        share.server.block();
+        // It waits for the server until it is killed.
+        let _ = app.sh("(cat /data/other; echo done > /done) > /dev/null 2>&1 &");
+        let started = Instant::now();
+        pod.end([app]);
+        share.node.unstage_all(&[&share.target]);
+        assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_server_in_the_pods_network_is_reached_from_there(delegate: Delegate) {
+        let node = Node::with(delegate, "nfs_network = \"sandbox\"");
+        let server = NfsServer::start(node.dir());
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &[]);
+        // The host can't reach the server, and the pod can: it is in the server's network namespace.
+        server.block();
+        let mut bundle = node.sandbox_bundle(POD);
+        let network = json!({"type": "network", "path": server.network_namespace()});
+        let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+        namespaces.retain(|namespace| namespace["type"] != "network");
+        namespaces.push(network);
+        let sandbox = node.run(&bundle.write());
+        let app = node.app(&sandbox, &target, "/data");
+        let _ = app.sh("echo hello > /data/file");
+        assert_eq!(fs::read_to_string(server.directory().join("file")).unwrap(), "hello\n");
+        end([app, sandbox]);
+        node.unstage_all(&[&target]);
+    }
+
+    /// The name leads to another server from one pod to the next.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_moved_server_is_found_by_its_name(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let first = NfsServer::start(node.dir());
+        let servers = [&first, &first.start_twin(node.dir())];
+        let name = format!("{}.test", process_name());
+        let share = format!("{name}:{}", first.directory().display());
+        let target = stage(&node, "pv-1", "nfs4", &share, &[]);
+        for server in servers {
+            let _entry = HostsEntry::add(&server.address(), &name);
+            let pod = Pod::with_staged_volume(&node, POD, target.clone());
+            let app = pod.app();
+            let inspected = node.handler().crust(&["inspect", "--json", &share]).success().stdout;
+            let inspected: Value = serde_json::from_str(&inspected).unwrap();
+            assert_eq!(inspected["share"]["server_addresses"], json!([server.address()]));
+            pod.end([app]);
+        }
+        let pod = Pod::with_staged_volume(&node, POD, target.clone());
+        let refused = pod.expect_refusal();
+        assert!(refused.contains(&name) && refused.contains("can't be resolved"), "{refused}");
+        pod.end([]);
+        drop(pod);
+        node.unstage_all(&[&target]);
+    }
+}
+
+/// A line in `/etc/hosts`, until it is dropped.
+struct HostsEntry(String);
+
+impl HostsEntry {
+    fn add(address: &str, name: &str) -> Self {
+        let line = format!("{address} {name}\n");
+        let hosts = fs::read_to_string("/etc/hosts").unwrap();
+        fs::write("/etc/hosts", hosts + &line).unwrap();
+        Self(line)
+    }
+}
+
+impl Drop for HostsEntry {
+    fn drop(&mut self) {
+        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let _ = fs::write("/etc/hosts", hosts.replace(&self.0, ""));
+    }
+}
