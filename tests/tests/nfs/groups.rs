@@ -7,7 +7,7 @@ use runcrust_tests::nfs_server::NfsServer;
 use runcrust_tests::{Node, POD, Pod, on_each_delegate};
 use serde_json::Value;
 
-use crate::shares::stage;
+use crate::shares::{end_pod, stage};
 
 on_each_delegate! {
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -33,10 +33,7 @@ on_each_delegate! {
         let _ = app.sh("chmod 700 /data/a");
         let second = pod.app();
         assert_eq!(group("a").mode() & 0o7777, 0o2700 & !0o2000 | (group("a").mode() & 0o2000));
-        pod.end([app, second]);
-        let target = pod.target.clone();
-        drop(pod);
-        node.unstage_all(&[&target]);
+        end_pod(&node, pod, [app, second]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]

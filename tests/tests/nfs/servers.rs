@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{NfsServer, RECOVERY_TIMEOUT};
-use runcrust_tests::{Node, POD, Pod, on_each_delegate, process_name, wait_until};
+use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process_name, wait_until};
 use serde_json::{Value, json};
 
-use crate::shares::{Share, stage};
+use crate::shares::{Share, end_pod, stage};
 
 /// Longer than any wait for a server, on an emulated processor too. The server's own clients wait for minutes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -54,8 +54,7 @@ on_each_delegate! {
         share.server.resume();
         let app = pod.app();
         let _ = app.sh("echo hello > /data/file");
-        pod.end([app]);
-        share.node.unstage_all(&[&share.target]);
+        end_pod(&share.node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -79,8 +78,7 @@ on_each_delegate! {
         share.server.unblock();
         wait_until("the share to recover", RECOVERY_TIMEOUT, || !condition(&share).0);
         assert_eq!(app.sh("ls /data"), "");
-        pod.end([app]);
-        share.node.unstage_all(&[&share.target]);
+        end_pod(&share.node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -99,12 +97,12 @@ on_each_delegate! {
         // The new directory is another one.
         fs::create_dir(&directory).unwrap();
         assert!(condition(&share).0);
-        pod.end([app]);
+        end([app]);
+        end([pod.sandbox]);
         let pod = share.pod();
         let app = pod.app();
         assert_eq!(condition(&share), (false, String::new()));
-        pod.end([app]);
-        share.node.unstage_all(&[&share.target]);
+        end_pod(&share.node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -119,8 +117,7 @@ on_each_delegate! {
         share.server.resume();
         wait_until("the write to end", RECOVERY_TIMEOUT, || app.sh("ls /done 2>/dev/null | wc -l") == "1");
         assert_eq!(fs::read_to_string(share.server.directory().join("file")).unwrap(), "before\nafter\n");
-        pod.end([app]);
-        share.node.unstage_all(&[&share.target]);
+        end_pod(&share.node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -133,8 +130,7 @@ on_each_delegate! {
         // It waits for the server until it is killed.
         let _ = app.sh("(cat /data/other; echo done > /done) > /dev/null 2>&1 &");
         let started = Instant::now();
-        pod.end([app]);
-        share.node.unstage_all(&[&share.target]);
+        end_pod(&share.node, pod, [app]);
         assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
     }
 
@@ -146,7 +142,10 @@ on_each_delegate! {
         // The host can't reach the server, and the pod can: it is in the server's network namespace.
         server.block();
         let mut bundle = node.sandbox_bundle(POD);
-        let network = json!({"type": "network", "path": server.network_namespace()});
+        let path = node.dir().join("netns");
+        fs::write(&path, "").unwrap();
+        mounts::bind(&server.network_namespace(), &path);
+        let network = json!({"type": "network", "path": path});
         let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
         namespaces.retain(|namespace| namespace["type"] != "network");
         namespaces.push(network);
@@ -155,6 +154,7 @@ on_each_delegate! {
         let _ = app.sh("echo hello > /data/file");
         assert_eq!(fs::read_to_string(server.directory().join("file")).unwrap(), "hello\n");
         end([app, sandbox]);
+        mounts::unmount(&path);
         node.unstage_all(&[&target]);
     }
 
@@ -174,14 +174,13 @@ on_each_delegate! {
             let inspected = node.handler().crust(&["inspect", "--json", &share]).success().stdout;
             let inspected: Value = serde_json::from_str(&inspected).unwrap();
             assert_eq!(inspected["share"]["server_addresses"], json!([server.address()]));
-            pod.end([app]);
+            end([app]);
+            end([pod.sandbox]);
         }
         let pod = Pod::with_staged_volume(&node, POD, target.clone());
         let refused = pod.expect_refusal();
         assert!(refused.contains(&name) && refused.contains("can't be resolved"), "{refused}");
-        pod.end([]);
-        drop(pod);
-        node.unstage_all(&[&target]);
+        end_pod(&node, pod, []);
     }
 }
 

@@ -48,6 +48,14 @@ impl Share {
     }
 }
 
+/// Ends the node's last pod, unstages its volume, and checks that nothing is left.
+#[track_caller]
+pub(crate) fn end_pod(node: &Node, pod: Pod<'_>, apps: impl IntoIterator<Item = Container>) {
+    end(apps);
+    end([pod.sandbox]);
+    node.unstage_all(&[&pod.target]);
+}
+
 /// Returns the host's mounts of shares, as lines of mountinfo.
 fn mounts_on_host() -> Vec<String> {
     let lines = host::mounts().into_iter().map(|mount| mount.line);
@@ -82,8 +90,7 @@ on_each_delegate! {
             }
             assert_eq!(fs::read(share.server.directory().join("file")).unwrap(), b"hello\n");
             assert_eq!(mounts_on_host(), <[String; 0]>::default());
-            pod.end([one, two]);
-            share.node.unstage_all(&[&share.target]);
+            end_pod(&share.node, pod, [one, two]);
         }
     }
 
@@ -119,7 +126,8 @@ on_each_delegate! {
         assert!(resized.contains("UNIMPLEMENTED") && resized.contains("on the server"), "{resized}");
         let refused = share.node.unstage(&share.target).failure().stderr;
         assert!(refused.contains("in use by"), "{refused}");
-        pod.end([app]);
+        end([app]);
+        end([pod.sandbox]);
         let resized = share.node.resize(&share.target, 1 << 30, 0).failure().stderr;
         assert!(resized.contains("UNIMPLEMENTED"), "{resized}");
         share.node.unstage_all(&[&share.target]);
@@ -166,7 +174,8 @@ on_each_delegate! {
             let app = pod.app();
             assert_eq!(app.sh("cat /data/mark"), path);
             let _ = node.stats(&pod.target).success();
-            pod.end([app]);
+            end([app]);
+            end([pod.sandbox]);
             targets.push(pod.target);
         }
         node.unstage_all(&targets.iter().map(PathBuf::as_path).collect::<Vec<_>>());
