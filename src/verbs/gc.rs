@@ -93,7 +93,7 @@ fn item_json(ItemReport { item, reason }: &ItemReport) -> Value {
             set("id", id.clone().into());
             set("pod_uid", pod_uid.clone().into());
         }
-        StateItem::User { user, .. } => {
+        StateItem::User { user, .. } | StateItem::Requests { user, .. } => {
             set("user", users::user_json(user));
         }
         StateItem::RuntimeCli { cli, .. } => {

@@ -60,6 +60,16 @@ impl Process {
         !matches!(self.state(), ProcessState::Ended(_))
     }
 
+    /// Returns whether the process was killed or has exited, and still waits for something, such as a file server that
+    /// has to take its unwritten data.
+    #[must_use]
+    pub fn is_exiting(&self) -> bool {
+        /// `PF_EXITING` of the kernel's `linux/sched.h`.
+        const EXITING: u32 = 4;
+        let stat = read_stat(self.pid).ok().and_then(|stat| Stat::parse(&stat));
+        self.is_alive() && stat.is_some_and(|stat| stat.flags & EXITING != 0)
+    }
+
     /// Returns the state of the process, with the reason if it has ended or if the state is unknown.
     #[must_use]
     pub fn state(&self) -> ProcessState {
@@ -203,6 +213,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     state: u8,
+    flags: u32,
     threads: u32,
     start_time: u64,
 }
@@ -214,10 +225,11 @@ impl Stat {
         let close = stat.iter().rposition(|byte| *byte == b')')?;
         let rest = std::str::from_utf8(stat.get(close + 1..)?).ok()?;
         let mut fields = rest.split_ascii_whitespace();
-        // Fields 3, 20 and 22.
+        // Fields 3, 9, 20 and 22.
         Some(Self {
             state: *fields.next()?.as_bytes().first()?,
-            threads: fields.nth(16)?.parse().ok()?,
+            flags: fields.nth(5)?.parse().ok()?,
+            threads: fields.nth(10)?.parse().ok()?,
             start_time: fields.nth(1)?.parse().ok()?,
         })
     }
@@ -239,6 +251,7 @@ mod tests {
         let stat = b"7 (a) R 1 (x)) S 1 7 7 0 -1 4194560 1 0 0 0 2 3 0 0 20 0 6 0 4242 9 9";
         let expected = Stat {
             state: b'S',
+            flags: 4_194_560,
             threads: 6,
             start_time: 4242,
         };
@@ -259,6 +272,7 @@ mod tests {
         ] {
             let stat = Stat {
                 state,
+                flags: 0,
                 threads,
                 start_time: 1,
             };

@@ -309,6 +309,11 @@ pub(super) enum Cause {
         /// The failed call.
         error: String,
     },
+    #[error(
+        "the container waits for the server even though its requests were aborted; hint: restore the server, or restart \
+         the node"
+    )]
+    NotAborted,
     #[error(transparent)]
     ShareOption(#[from] ShareOptionError),
     #[error(transparent)]

@@ -3,6 +3,7 @@
 //! checked is kept and reported.
 
 mod decide;
+mod killed_users;
 mod records;
 mod report;
 mod target_directory;
@@ -90,11 +91,13 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
 /// pod.
 ///
 /// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries whose second entry or
-/// target directory is missing, and temporary files. A volume that another process has locked is left. `runtime` is a
+/// target directory is missing, and temporary files. It aborts the requests of killed containers to file servers that
+/// don't answer. A volume that another process has locked is left. `runtime` is a
 /// path of this runtime's program; another path of the same file is recognized.
 #[must_use]
 pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> ReconcileReport {
     let mut pass = ReconcilePass::new(context, mode);
+    pass.killed_users();
     pass.leftovers();
     pass.bundles();
     let sandboxes = context.state.sandbox_records();

@@ -1,7 +1,9 @@
 //! Finds the mounts of a volume in use from the host, without entering a namespace.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 
+use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
 use crust_blockfs::openat2;
 use crust_state::Process;
 use crust_state::record::{UserKind, VolumeRecord};
@@ -56,6 +58,18 @@ fn threads(process: i32) -> Vec<i32> {
     names
         .filter_map(|name| name.to_str()?.parse().ok())
         .collect()
+}
+
+/// Returns the children of a process.
+pub(super) fn children(process: i32) -> Vec<i32> {
+    let of_thread = |thread: i32| {
+        let path = format!("/proc/{process}/task/{thread}/children");
+        bounded::read_to_string(Path::new(&path), MAX_KERNEL_VALUE).unwrap_or_default()
+    };
+    let lists = threads(process).into_iter().map(of_thread);
+    let all: Vec<String> = lists.collect();
+    let pids = all.iter().flat_map(|list| list.split_ascii_whitespace());
+    pids.filter_map(|pid| pid.parse().ok()).collect()
 }
 
 /// Finds the mounts of a volume in the namespaces of its live users. Sandboxes come first, because a container's mount

@@ -8,7 +8,7 @@ use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate};
 
 use crate::shares::stage;
 
-const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
+pub(crate) const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
 
 fn containerd(node: &Node) -> Containerd {
     Containerd::start(node.dir(), &[("crust", &node.handler().runtime())])

@@ -1,13 +1,16 @@
 //! Servers that stop, restart, move, or can't be reached, during each operation.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{NfsServer, RECOVERY_TIMEOUT};
-use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process_name, wait_until};
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process, process_name, wait_until};
 use serde_json::{Value, json};
 
+use crate::pods::OTHER_POD;
 use crate::shares::{Share, end_pod, stage};
 
 /// Longer than any wait for a server, on an emulated processor too. The server's own clients wait for minutes.
@@ -132,6 +135,53 @@ on_each_delegate! {
         let started = Instant::now();
         end_pod(&share.node, pod, [app]);
         assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
+    }
+
+    /// The kernel wants to write the program's data to the server before the program ends.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_pod_with_unwritten_data_is_ended_by_gc(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=64k > /dev/null 2>&1 &");
+        let written = share.server.directory().join("zeros");
+        wait_until("a write", WAIT_TIMEOUT, || fs::metadata(&written).is_ok_and(|it| it.len() > 0));
+        share.server.block();
+        let gc = || share.node.handler().crust(&["gc", "--json"]).success().stdout;
+        assert!(!gc().contains("\"requests\""), "a running container was ended");
+        let pid = app.pid();
+        let _ = app.kill("KILL");
+        let before = gc();
+        assert!(!process::is_alive(pid), "{before}");
+        for part in ["\"requests\"", app.id(), "doesn't answer", &*share.server.share()] {
+            assert!(before.contains(part), "{part:?} isn't in: {before}");
+        }
+        end_pod(&share.node, pod, [app]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn gc_keeps_a_killed_pod_whose_superblock_others_use(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let other = share.node.target(OTHER_POD, "pv-1");
+        let _ = share.node.try_stage_as("nfs4", &other, Path::new(&share.server.share()), &[]).success();
+        let (pod, second) = (share.pod(), Pod::with_staged_volume(&share.node, OTHER_POD, other));
+        let (app, other_app) = (pod.app(), second.app());
+        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=64k > /dev/null 2>&1 &");
+        let written = share.server.directory().join("zeros");
+        wait_until("a write", WAIT_TIMEOUT, || fs::metadata(&written).is_ok_and(|it| it.len() > 0));
+        share.server.block();
+        let pid = app.pid();
+        let _ = app.kill("KILL");
+        let left = share.node.handler().crust(&["gc", "--json"]).success().stdout;
+        assert!(left.contains("uses the same superblock") && left.contains(OTHER_POD), "{left}");
+        assert!(process::is_alive(pid));
+        share.server.unblock();
+        wait_until("the container to end", RECOVERY_TIMEOUT, || !process::is_alive(pid));
+        end([app, other_app]);
+        let _ = share.node.unstage(&second.target);
+        end([second.sandbox]);
+        end([pod.sandbox]);
+        share.node.unstage_all(&[&second.target, &pod.target]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]

@@ -19,6 +19,8 @@ pub enum StateItem {
     },
     /// A user in a volume's record.
     User { volume: TargetPath, user: User },
+    /// The requests of a killed container to a file server.
+    Requests { volume: TargetPath, user: User },
     /// A volume's record of its users and its `runtime-cli`.
     Record(TargetPath),
     /// The copy of a volume's record in its second entry, which differs from the authoritative one.
@@ -55,6 +57,7 @@ impl StateItem {
             Self::Bundle(_) => "bundle",
             Self::Sandbox { .. } => "sandbox",
             Self::User { .. } => "user",
+            Self::Requests { .. } => "requests",
             Self::Record(_) => "record",
             Self::Copy(_) => "copy",
             Self::RuntimeCli { .. } => "runtime-cli",
@@ -72,6 +75,7 @@ impl StateItem {
     pub const fn volume(&self) -> Option<&TargetPath> {
         match self {
             Self::User { volume, .. }
+            | Self::Requests { volume, .. }
             | Self::Record(volume)
             | Self::Copy(volume)
             | Self::RuntimeCli { volume, .. }
@@ -93,6 +97,9 @@ impl fmt::Display for StateItem {
                 pod_uid: Some(pod),
             } => write!(f, "record of sandbox {id} of pod {pod}"),
             Self::User { volume, user } => write!(f, "user of volume {volume}: {user}"),
+            Self::Requests { volume, user } => {
+                write!(f, "requests on volume {volume} of {user}")
+            }
             Self::Record(volume) => write!(f, "record of volume {volume}, and its runtime-cli"),
             Self::Copy(volume) => write!(f, "outdated copy of the record of volume {volume}"),
             Self::RuntimeCli { volume, .. } => write!(f, "runtime-cli of volume {volume}"),
