@@ -79,7 +79,7 @@ endif
 
 # make ignores variables that it does not know, so `make test test=x` would run all tests.
 KNOWN_VARIABLES := ARCH ARGS BARE CALLS CARGO% CRUN CRUST_ROOT DELEGATE DESTDIR FROM FUZZ_TARGET FUZZ_TIME KUBELET_DIR \
-	MAKE% N ONLY PODS PREFIX PROGRAMS RELEASE ROUNDS ROWS RUNC RUNCRUST_% RUNTIME RUST% SHORT SOURCE_DATE_EPOCH STEP SUITE \
+	MAKE% N ONLY PODS PREFIX PROGRAMS RELEASE ROUNDS ROWS RUNC RUNCRUST_% RUNTIME RUST% SHARE SHORT SOURCE_DATE_EPOCH STEP SUITE \
 	TARGET TEST TORTURE VERSION VM_%
 on_command_line := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 unknown_variables := $(filter-out $(KNOWN_VARIABLES) -%,$(on_command_line))
@@ -266,7 +266,7 @@ test-all: test-programs ## Run the tests of `make test`, and in more suites both
 
 # docs/conformance.md. Without RUNTIME, the runcrust that is built here is tested.
 .PHONY: conformance
-conformance: $(if $(RUNTIME),,lean) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, ONLY=, ARGS=--json|--list
+conformance: $(if $(RUNTIME),,lean) ## Report which requirements of KEP-2857 RUNTIME=<path> meets; CRUST_ROOT=, KUBELET_DIR=, SHARE=, ONLY=, ARGS=--json|--list
 	$(call debian,$(CONFORMANCE_PACKAGES) $(if $(RUNTIME),,runc))
 	cargo build --quiet --locked --workspace --bin conformance
 	@RUNTIME='$(or $(RUNTIME),$(LEAN)/runcrust)' $(HOST) target/debug/conformance $(ARGS)

@@ -212,6 +212,13 @@ impl<'a> CreateCall<'a> {
         for volume in plan.volumes() {
             let volume_properties =
                 crust_volume::volume_properties(self.config, &*node.volume(volume)?)?;
+            if volume_properties.device.is_none() && plan.mount_mode() == MountMode::Hook {
+                bail!(
+                    "volume {}: mount_mode = \"hook\" only mounts volumes on block devices; hint: remove mount_mode from \
+                     runcrust's configuration",
+                    volume.volume_name()
+                );
+            }
             if volume_properties.device_node && plan.ids.is_some() {
                 bail!(
                     "volume {}: metadata.deviceNode or device_node = \"always\" gives the container \

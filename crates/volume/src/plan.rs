@@ -162,15 +162,17 @@ pub struct VolumeProperties {
 
 impl VolumeProperties {
     pub(super) fn new(config: &Config, info: &MountInfo, plan: &MountPlan) -> Self {
+        let device = plan.source.backing().device();
+        let device_node = match config.device_node {
+            DeviceNode::Metadata => info.device_node,
+            DeviceNode::Always => true,
+            DeviceNode::Never => false,
+        };
         Self {
-            device: plan.source.backing().device(),
+            device,
             read_only: plan.read_only,
             attributes: plan.options.attributes,
-            device_node: match config.device_node {
-                DeviceNode::Metadata => info.device_node,
-                DeviceNode::Always => true,
-                DeviceNode::Never => false,
-            },
+            device_node: device_node && device.is_some(),
         }
     }
 }

@@ -9,6 +9,7 @@ mod fsgroup;
 mod life;
 mod matching;
 mod mount;
+mod network;
 mod oci;
 mod options;
 mod resize;
@@ -27,6 +28,7 @@ pub(crate) const ALL: &[&Group] = &[
     &cli::GROUP,
     &resize::GROUP,
     &life::GROUP,
+    &network::GROUP,
 ];
 
 /// The documents that requirements come from.

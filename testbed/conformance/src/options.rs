@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::groups;
-use crate::requirement::{Group, Requirement};
+use crate::requirement::{Group, Requirement, RequirementKind};
 use crate::suite::Suite;
 
 const USAGE: &str = "\
@@ -17,6 +17,8 @@ usage: RUNTIME=/path [NAME=VALUE…] conformance [--json | --list]
   CRUST_ROOT     the runtime's crust directory (default: /run/crust)
   KUBELET_DIR    the directory in which the runtime expects pods' volumes (default: /var/lib/kubelet)
   ONLY           ids of requirements and names of groups, separated by commas (default: all)
+  SHARE          server:/path of an NFS share that root of this node may write, for the requirements about
+                 network volumes (default: they are left out)
   TIMEOUT        timeout in seconds of each command, and of each expected effect (default: 60)
 
   --json         print the report as JSON
@@ -36,9 +38,13 @@ pub(crate) struct Options {
     pub(crate) selection: Selection,
 }
 
-/// The requirements that `ONLY` selects: the names of groups and ids, or empty for all.
+/// The requirements that `ONLY` selects.
 #[derive(Debug)]
-pub(crate) struct Selection(Vec<String>);
+pub(crate) struct Selection {
+    /// The names of groups and ids, or empty for all.
+    names: Vec<String>,
+    has_share: bool,
+}
 
 /// A mistake on the command line or in the environment.
 #[derive(Debug)]
@@ -80,15 +86,20 @@ impl Options {
                 crust_root: path("CRUST_ROOT", "/run/crust")?,
                 kubelet_dir: path("KUBELET_DIR", "/var/lib/kubelet")?,
                 timeout: Duration::from_secs(seconds),
+                share: variable("SHARE"),
             },
+            // The list has all of them.
+            selection: Selection::read(
+                &variable("ONLY").unwrap_or_default(),
+                variable("SHARE").is_some() || output == Output::List,
+            )?,
             output,
-            selection: Selection::read(&variable("ONLY").unwrap_or_default())?,
         })
     }
 }
 
 impl Selection {
-    fn read(only: &str) -> Result<Self, Usage> {
+    fn read(only: &str, has_share: bool) -> Result<Self, Usage> {
         let names = only.split([',', ' ']).filter(|name| !name.is_empty());
         let names: Vec<String> = names.map(str::to_owned).collect();
         let known = |name: &String| {
@@ -97,25 +108,44 @@ impl Selection {
                 group.name == name || requirements.any(|requirement| requirement.id == name)
             })
         };
-        match names.iter().find(|name| !known(name)) {
-            Some(name) => Err(Usage(format!(
+        if let Some(name) = names.iter().find(|name| !known(name)) {
+            return Err(Usage(format!(
                 "ONLY={only}: {name} is neither the id of a requirement nor the name of a group"
-            ))),
-            None => Ok(Self(names)),
+            )));
         }
+        let selection = Self { names, has_share };
+        let mut chosen = selection.named().filter(|_| !selection.names.is_empty());
+        if let Some((_, requirement)) = chosen.find(|it| !selection.can_check(it.1)) {
+            return Err(Usage(format!(
+                "ONLY={only}: {} needs a share; set SHARE=server:/path",
+                requirement.id
+            )));
+        }
+        drop(chosen);
+        Ok(selection)
+    }
+
+    fn can_check(&self, requirement: &Requirement) -> bool {
+        self.has_share || requirement.kind != RequirementKind::Network
     }
 
     /// Returns the selected requirements with their groups, in the order of the table.
     pub(crate) fn requirements(
         &self,
     ) -> impl Iterator<Item = (&'static Group, &'static Requirement)> {
+        self.named()
+            .filter(|(_, requirement)| self.can_check(requirement))
+    }
+
+    /// Returns the requirements that were named, or all.
+    fn named(&self) -> impl Iterator<Item = (&'static Group, &'static Requirement)> {
         let all = groups::ALL.iter().flat_map(|group| {
             let requirements = group.requirements.iter();
             requirements.map(move |requirement| (*group, requirement))
         });
         all.filter(|(group, requirement)| {
-            let mut names = self.0.iter();
-            self.0.is_empty() || names.any(|name| name == group.name || name == requirement.id)
+            let mut names = self.names.iter();
+            self.names.is_empty() || names.any(|name| name == group.name || name == requirement.id)
         })
     }
 }

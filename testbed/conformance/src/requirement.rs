@@ -12,6 +12,8 @@ use crate::scene::Scene;
 pub(crate) enum RequirementKind {
     /// Met only by a runtime that mounts deferred volumes.
     Deferred,
+    /// Met only by a runtime that mounts shares. Only checked if the caller provides one.
+    Network,
     /// Met by any OCI runtime; one that mounts deferred volumes still has to meet it.
     Ordinary,
 }
@@ -76,6 +78,19 @@ pub(crate) const fn deferred(
     }
 }
 
+/// Returns a requirement that only a runtime which mounts shares meets. Its level is MUST.
+pub(crate) const fn network(
+    id: &'static str,
+    source: &'static str,
+    sentence: &'static str,
+    check: fn(&Scene<'_>),
+) -> Requirement {
+    Requirement {
+        kind: RequirementKind::Network,
+        ..deferred(id, source, sentence, check)
+    }
+}
+
 /// Returns a requirement that every OCI runtime meets. Its level is MUST.
 pub(crate) const fn ordinary(
     id: &'static str,
@@ -116,6 +131,7 @@ impl RequirementKind {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Deferred => "deferred",
+            Self::Network => "network",
             Self::Ordinary => "ordinary",
         }
     }

@@ -12,4 +12,13 @@ pub(crate) struct Suite {
     pub(crate) kubelet_dir: PathBuf,
     /// The timeout of each command of the runtime, and of each expected effect.
     pub(crate) timeout: Duration,
+    /// The share for requirements about network volumes, if the caller provides one.
+    pub(crate) share: Option<String>,
+}
+
+impl Suite {
+    /// Returns the share. Requirements about network volumes are only selected if there is one.
+    pub(crate) fn share(&self) -> &str {
+        self.share.as_deref().expect("SHARE is set")
+    }
 }

@@ -12,7 +12,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
-    Delegate, Handler, Run, TestDir, mounts, on_each_delegate, package_binary, wait_until,
+    Delegate, Handler, NfsServer, Run, TestDir, mounts, on_each_delegate, package_binary,
+    wait_until,
 };
 use serde_json::Value;
 
@@ -43,7 +44,7 @@ impl Suite {
     fn command(&self, runtime: &Path) -> Command {
         let program = package_binary("conformance", env!("CARGO_BIN_EXE_conformance"));
         let mut command = Command::new(program);
-        for name in ["ONLY", "RUNTIME_FLAGS", "TIMEOUT"] {
+        for name in ["ONLY", "RUNTIME_FLAGS", "SHARE", "TIMEOUT"] {
             command.env_remove(name);
         }
         command
@@ -162,6 +163,38 @@ on_each_delegate! {
         report.assert_failed(&report.ids_of_kind("deferred"));
         suite.assert_nothing_left();
     }
+}
+
+on_each_delegate! {
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn requirements_on_shares_detect_support_for_them(delegate: Delegate) {
+        let suite = Suite::with(delegate, "");
+        let dir = TestDir::new();
+        let server = NfsServer::start(&dir);
+        let report = |runtime: &Path| {
+            let mut command = suite.command(runtime);
+            Report::run(command.env("ONLY", "network").env("SHARE", server.share()))
+        };
+        report(suite.handler.path()).assert_failed(&[]);
+        assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 0);
+        let bare = report(&delegate.program());
+        assert!(bare.requirements.len() > 10);
+        bare.assert_failed(&bare.ids_of_kind("network"));
+        suite.assert_nothing_left();
+    }
+}
+
+#[test]
+fn a_requirement_on_shares_needs_a_share() {
+    let suite = Suite::with(Delegate::Runc, "");
+    let mut command = suite.command(suite.handler.path());
+    let refused = Run::capture(command.env("ONLY", "network-mount")).failure();
+    assert!(
+        refused
+            .stderr
+            .contains("network-mount needs a share; set SHARE="),
+        "{refused}"
+    );
 }
 
 const MOUNTS_ON_THE_HOST: &str = r#"

@@ -2,6 +2,7 @@
 //! kernel with NFS, and run in the guest.
 
 mod groups;
+mod interfaces;
 mod node_without_nfs;
 mod pods;
 mod servers;

@@ -105,11 +105,41 @@ const FIELDS: [(Change, &str, &str); 16] = [
 const GROUPS: [&str; 5] = ["-1", "+5", "5 ", "4294967295", "99999999999"];
 
 /// Changes that make a volume as a whole invalid. The message names the volume.
-const VOLUMES: [(Change, Code, &str); 14] = [
+const VOLUMES: [(Change, Code, &str); 18] = [
     (
         |it| set_type(it, volume_type::Type::Network.into()),
-        Unimplemented,
-        "network volumes aren't supported by this version; hint: let the CSI driver mount the volume itself",
+        InvalidArgument,
+        "mountInfo: field `fstype`: ext4 isn't a network file system",
+    ),
+    (
+        |it| it.fs_type = "nfs4".into(),
+        InvalidArgument,
+        "mountInfo: field `fstype`: nfs4 isn't a file system on a block device",
+    ),
+    (
+        |it| {
+            set_type(it, volume_type::Type::Network.into());
+            it.fs_type = "cifs".into();
+        },
+        InvalidArgument,
+        "cifs can't be deferred: its credentials would be stored in clear text on the node's disk",
+    ),
+    (
+        |it| {
+            set_type(it, volume_type::Type::Network.into());
+            it.fs_type = "nfs4".into();
+        },
+        InvalidArgument,
+        "mountInfo: field `device`: \"/dev/",
+    ),
+    (
+        |it| {
+            set_type(it, volume_type::Type::Network.into());
+            (it.fs_type, it.volume_backing_path) = ("nfs4".into(), "srv:/export".into());
+            it.mount_flags = vec!["mounthost=other".into()];
+        },
+        InvalidArgument,
+        "mount option mounthost: names a host or an address",
     ),
     (
         |it| it.volume_backing_path = "dev/sdf".into(),
