@@ -29,7 +29,7 @@ const MAX_PARAMETER_LENGTH: usize = 255;
 pub struct ShareMountRequest<'a> {
     /// The share to mount.
     pub share: &'a Share,
-    /// `nfs4` or `nfs`.
+    /// The type that was staged: `nfs4`, or `nfs` for any version.
     pub fstype: &'a str,
     /// The options, as [`normalize`](crate::options::normalize) returns them.
     pub options: &'a MountOptions,
@@ -115,7 +115,7 @@ pub enum ShareMountCall {
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {}{}; hint: {}", Name(*errno), self.messages(), self.hint())]
 pub struct FailedShareCall {
-    /// The share.
+    /// The share that was to be mounted.
     pub share: Share,
     /// The call that failed.
     pub call: ShareMountCall,

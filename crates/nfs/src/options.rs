@@ -37,9 +37,9 @@ pub enum ShareOptionError {
 /// The values that an option accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expected {
-    /// No value.
+    /// The option stands alone, as in `soft`.
     Nothing,
-    /// A decimal number.
+    /// A number of decimal digits, without a sign.
     Number,
     /// One of these words.
     Word(&'static [&'static str]),

@@ -27,9 +27,9 @@ pub enum ServerError {
          /etc/resolv.conf of this node"
     )]
     Unresolved {
-        /// The server's name.
+        /// The name as the share has it.
         host: String,
-        /// The resolver's error.
+        /// The error of the resolver, which has no error number.
         source: io::Error,
     },
     /// The name has addresses, but none that the volume's options permit.
@@ -131,7 +131,7 @@ pub(crate) fn local_address(server: SocketAddr) -> String {
     own().map_or_else(|_: io::Error| any.to_string(), kernel_text)
 }
 
-/// A remote procedure that does nothing (RFC 5531, section 12.1), by which a server shows that it answers.
+/// The null procedure of a program (RFC 5531, section 12.1). A server that answers it works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct NullProcedure {
     port: u16,

@@ -50,7 +50,7 @@ pub enum AllowedVersions {
     Any,
     /// The minor versions of version 4, the highest one first.
     AnyV4,
-    /// One version.
+    /// No version but this one.
     Only(NfsVersion),
 }
 
@@ -85,7 +85,7 @@ impl AllowedVersions {
     }
 }
 
-/// What to try after an attempt that failed.
+/// The attempt that follows a failed one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextAttempt {
     /// The same address with this version.

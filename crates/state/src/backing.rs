@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::target::Digest;
 
-/// What a volume's file system is on. Written `7:3` or `server:/export` as text and in JSON.
+/// The device or share that a volume's file system is on. It is written `7:3` or `server:/export` as text and in JSON.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum Backing {

@@ -17,7 +17,7 @@ pub const RECORD_FILE: &str = "runcrust.json";
 #[serde(rename_all = "camelCase")]
 pub struct VolumeRecord {
     pub version: Version<1>,
-    /// What the volume's file system is on.
+    /// The device or share that the volume's file system is on.
     #[serde(rename = "device")]
     pub backing: Backing,
     /// The superblocks of a share that are mounted for the users. A device has one superblock, with its own number.

@@ -46,7 +46,7 @@ pub struct ObservedUser {
     pub mount_points: Vec<PathBuf>,
 }
 
-/// What a volume is on.
+/// The device or share that a volume is on.
 #[derive(Debug)]
 pub enum BackingDescription {
     Device(BlockDevice),

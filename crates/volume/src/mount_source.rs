@@ -31,7 +31,7 @@ pub(super) trait MountSource: Debug + Display {
     /// Returns whether only a read-only superblock can be made.
     fn is_read_only(&self) -> Result<bool, Cause>;
 
-    /// Returns the sequence number to stage; `None` if there is none.
+    /// Returns the disk's sequence number; `None` without a disk, or if the kernel doesn't report it.
     fn disk_seq(&self) -> Result<Option<DiskSeq>, Cause>;
 
     /// Fails if this kernel certainly can't mount the source as a type that the configuration allows.

@@ -11,9 +11,9 @@ use crust_blockfs::options;
 /// How the mount table shows the type and options of a superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ShownOptions {
-    /// As they were given, perhaps with others.
+    /// The given type and options are shown, perhaps with others.
     AsGiven,
-    /// As the client and the server have negotiated them.
+    /// The type and options are shown that the client and the server have negotiated.
     Negotiated,
 }
 
