@@ -2,6 +2,7 @@
 //! one at a time.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -111,6 +112,20 @@ impl NfsServer {
             &peer,
         ]);
         self.inside(&["ip", "link", "set", &peer, "up"]);
+        let (host6, peer6) = (self.nth_ipv6_address(1), self.nth_ipv6_address(2));
+        run(
+            "ip",
+            &["addr", "add", &format!("{host6}/64"), "dev", &host, "nodad"],
+        );
+        self.inside(&[
+            "ip",
+            "addr",
+            "add",
+            &format!("{peer6}/64"),
+            "dev",
+            &peer,
+            "nodad",
+        ]);
     }
 
     fn serve(&self) {
@@ -165,6 +180,33 @@ impl NfsServer {
         )
     }
 
+    fn nth_ipv6_address(&self, index: u32) -> String {
+        format!("fd72:{:x}::{index}", self.number)
+    }
+
+    /// Returns the share by the server's IPv6 address.
+    pub fn ipv6_share(&self) -> String {
+        format!(
+            "[{}]:{}",
+            self.nth_ipv6_address(2),
+            self.directory.display()
+        )
+    }
+
+    /// Returns an address of this node at which no server runs.
+    pub fn address_without_server(&self) -> String {
+        self.host_address()
+    }
+
+    /// Returns whether this node's kernel has a client of the server.
+    pub fn has_client(&self) -> bool {
+        let address: Ipv4Addr = self.address().parse().expect("an address");
+        let address = format!("{:08x}", address.to_bits());
+        // The kernel lists the clients of a network namespace with their servers' addresses in hexadecimal.
+        let servers = fs::read_to_string("/proc/fs/nfsfs/servers").unwrap_or_default();
+        servers.lines().any(|line| line.contains(&address))
+    }
+
     /// Returns the share as `server:/export`.
     pub fn share(&self) -> String {
         self.share_at("")
@@ -194,6 +236,18 @@ impl NfsServer {
     /// Starts the NFS service again.
     pub fn resume(&self) {
         self.inside(&["rpc.nfsd", "4"]);
+    }
+
+    /// Restarts the NFS service without some versions of the protocol.
+    pub fn restart_without(&self, versions: &[&str]) {
+        self.stop();
+        let options = versions.iter().flat_map(|version| ["-N", version]);
+        let command: Vec<&str> = ["rpc.nfsd"]
+            .into_iter()
+            .chain(options)
+            .chain(["4"])
+            .collect();
+        self.inside(&command);
     }
 
     /// Lets a firewall drop everything that is sent to the server.
@@ -251,13 +305,26 @@ impl Drop for NfsServer {
     }
 }
 
-/// Returns the mounts of NFS shares on the machine, in any namespace, by superblock. They are listed in sysfs since
-/// Linux 6.5.
-pub fn superblocks() -> Vec<String> {
-    let listing = fs::read_dir("/sys/fs/nfs").into_iter().flatten().flatten();
-    let names = listing.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.contains(':')).collect()
-}
-
 /// The time in which a client notices that a server answers again.
 pub const RECOVERY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A line in `/etc/hosts`, until it is dropped.
+#[derive(Debug)]
+pub struct HostsEntry(String);
+
+impl HostsEntry {
+    /// Gives an address a name. A name may have several addresses.
+    pub fn add(address: &str, name: &str) -> Self {
+        let line = format!("{address} {name}\n");
+        let hosts = fs::read_to_string("/etc/hosts").expect("/etc/hosts");
+        fs::write("/etc/hosts", hosts + &line).expect("/etc/hosts");
+        Self(line)
+    }
+}
+
+impl Drop for HostsEntry {
+    fn drop(&mut self) {
+        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
+        let _ = fs::write("/etc/hosts", hosts.replace(&self.0, ""));
+    }
+}

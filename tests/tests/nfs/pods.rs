@@ -1,12 +1,13 @@
 //! Pods with shares in containerd.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use runcrust_tests::nfs_server::NfsServer;
 use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate};
 
-use crate::shares::stage;
+use crate::shares::{assert_no_client, stage};
 
 pub(crate) const OTHER_POD: &str = "bbbbbbbb-bbbb-cccc-dddd-eeeeeeeeeeee";
 
@@ -64,5 +65,35 @@ on_each_delegate! {
         let allowed = second.app("two", &other);
         assert_eq!(containerd.cri().sh(&allowed, "ls /data"), "");
         second.end_and_unstage(&node, &[&target, &other]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn twenty_pods_share_one_export(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let containerd = containerd(&node);
+        let cri = containerd.cri();
+        let pods: Vec<_> = (0..20)
+            .map(|index| {
+                let uid = format!("{index:08}-bbbb-cccc-dddd-eeeeeeeeeeee");
+                let target = node.target(&uid, "pv-1");
+                let _ = node.try_stage_as("nfs4", &target, Path::new(&server.share()), &[]).success();
+                let pod = CriPod::run(&containerd, &uid);
+                let app = pod.app("app", &target);
+                let _ = cri.sh(&app, &format!("echo {index} > /data/{index}"));
+                (pod, app, target)
+            })
+            .collect();
+        for (_, app, _) in &pods {
+            assert_eq!(cri.sh(app, "ls /data | wc -l"), "20");
+        }
+        let numbers: BTreeSet<String> = pods.iter().map(|(_, app, _)| cri.sh(app, "stat -c %d /data")).collect();
+        assert_eq!(numbers.len(), 1, "{numbers:?}");
+        for (pod, ..) in &pods {
+            pod.end();
+        }
+        node.unstage_all(&pods.iter().map(|(_, _, target)| target.as_path()).collect::<Vec<_>>());
+        assert_no_client(&server);
+        assert_eq!(fs::read_dir(server.directory()).unwrap().count(), 20);
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use runcrust_tests::container::end;
-use runcrust_tests::nfs_server::{NfsServer, RECOVERY_TIMEOUT};
+use runcrust_tests::nfs_server::{HostsEntry, NfsServer, RECOVERY_TIMEOUT};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process, process_name, wait_until};
 use serde_json::{Value, json};
@@ -231,24 +231,5 @@ on_each_delegate! {
         let refused = pod.expect_refusal();
         assert!(refused.contains(&name) && refused.contains("can't be resolved"), "{refused}");
         end_pod(&node, pod, []);
-    }
-}
-
-/// A line in `/etc/hosts`, until it is dropped.
-struct HostsEntry(String);
-
-impl HostsEntry {
-    fn add(address: &str, name: &str) -> Self {
-        let line = format!("{address} {name}\n");
-        let hosts = fs::read_to_string("/etc/hosts").unwrap();
-        fs::write("/etc/hosts", hosts + &line).unwrap();
-        Self(line)
-    }
-}
-
-impl Drop for HostsEntry {
-    fn drop(&mut self) {
-        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-        let _ = fs::write("/etc/hosts", hosts.replace(&self.0, ""));
     }
 }

@@ -4,8 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use runcrust_tests::container::end;
-use runcrust_tests::nfs_server::NfsServer;
-use runcrust_tests::{Container, Delegate, Node, POD, Pod, host, on_each_delegate};
+use runcrust_tests::nfs_server::{HostsEntry, NfsServer};
+use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::{
+    Container, Delegate, Node, POD, Pod, host, on_each_delegate, process_name, wait_until,
+};
 use serde_json::Value;
 
 /// Stages a share for a volume of the pod [`POD`].
@@ -56,6 +59,14 @@ pub(crate) fn end_pod(node: &Node, pod: Pod<'_>, apps: impl IntoIterator<Item = 
     node.unstage_all(&[&pod.target]);
 }
 
+/// Asserts that the kernel has no client of the server any more.
+#[track_caller]
+pub(crate) fn assert_no_client(server: &NfsServer) {
+    wait_until("the last mount to end", WAIT_TIMEOUT, || {
+        !server.has_client()
+    });
+}
+
 /// Returns the host's mounts of shares, as lines of mountinfo.
 fn mounts_on_host() -> Vec<String> {
     let lines = host::mounts().into_iter().map(|mount| mount.line);
@@ -91,7 +102,54 @@ on_each_delegate! {
             assert_eq!(fs::read(share.server.directory().join("file")).unwrap(), b"hello\n");
             assert_eq!(mounts_on_host(), <[String; 0]>::default());
             end_pod(&share.node, pod, [one, two]);
+            assert_no_client(&share.server);
         }
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn versions_are_negotiated_down_to_3(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs", &["--option", "nolock"]);
+        for (missing, version) in [
+            (&["4.2"][..], "vers=4.1"),
+            (&["4.2", "4.1"], "vers=4.0"),
+            (&["4"], "vers=3"),
+        ] {
+            share.server.restart_without(missing);
+            let pod = share.pod();
+            let app = pod.app();
+            let mounted = mount_in(&app);
+            assert!(mounted.contains(version), "{version} isn't in: {mounted}");
+            end([app]);
+            end([pod.sandbox]);
+        }
+        assert_no_client(&share.server);
+        // A version that the server lacks isn't replaced by another one.
+        let target = stage(&share.node, "pv-2", "nfs", &share.server.share(), &["--option", "vers=4.2"]);
+        let pod = Pod::with_staged_volume(&share.node, POD, target);
+        let refused = share.node.container(&share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
+        let refused = refused.expect_refusal();
+        assert!(refused.contains("version 4.2") && refused.contains("EPROTONOSUPPORT"), "{refused}");
+        let _ = share.node.unstage(&share.target).success();
+        end_pod(&share.node, pod, []);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_server_is_reached_by_any_of_its_addresses(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let name = format!("{}-many.test", process_name());
+        let _dead = HostsEntry::add(&server.address_without_server(), &name);
+        let _alive = HostsEntry::add(&server.address(), &name);
+        let by_name = format!("{name}:{}", server.directory().display());
+        for (index, share) in [by_name, server.ipv6_share()].iter().enumerate() {
+            let target = stage(&node, &format!("pv-{index}"), "nfs4", share, &[]);
+            let pod = Pod::with_staged_volume(&node, POD, target);
+            let app = pod.app();
+            let _ = app.sh("echo hello > /data/file");
+            let _ = node.stats(&pod.target).success();
+            end_pod(&node, pod, [app]);
+        }
+        assert_no_client(&server);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -138,7 +196,7 @@ on_each_delegate! {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"discard\"]");
         let server = NfsServer::start(node.dir());
         fs::write(server.directory().join("file"), "text").unwrap();
-        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--option", "soft,timeo=70,noatime"]);
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--option", "soft,timeo=70,nconnect=2,noatime"]);
         let read_only = stage(&node, "pv-2", "nfs4", &server.share(), &["--option", "ro"]);
         let view = stage(&node, "pv-3", "nfs4", &server.share(), &["--read-only"]);
         let sandbox = node.sandbox(POD);
@@ -146,7 +204,7 @@ on_each_delegate! {
         let bundle = bundle.bind(&read_only, "/ro", &[]).bind(&view, "/view", &[]);
         let app = node.run(&bundle.write());
         let mounted = mount_in(&app);
-        for part in ["nosuid", "noatime", "soft", "timeo=70"] {
+        for part in ["nosuid", "noatime", "soft", "timeo=70", "nconnect=2"] {
             assert!(mounted.contains(part), "{part} isn't in: {mounted}");
         }
         assert!(!app.sh("grep ' /view ' /proc/self/mountinfo").contains("timeo=70"), "another volume got its options");
