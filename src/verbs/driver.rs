@@ -208,10 +208,10 @@ pub(super) fn stats(context: &Context<'_>, target: &TargetPath) -> Result<Value,
 }
 
 fn usage_entries(usage: Usage) -> Vec<Value> {
-    vec![
-        usage_entry("BYTES", usage.bytes),
-        usage_entry("INODES", usage.inodes),
-    ]
+    let bytes = usage_entry("BYTES", usage.bytes);
+    // btrfs, and some file servers, have no number of inodes.
+    let inodes = (usage.inodes.total > 0).then(|| usage_entry("INODES", usage.inodes));
+    [bytes].into_iter().chain(inodes).collect()
 }
 
 fn usage_entry(unit: &str, amounts: ResourceUsage) -> Value {

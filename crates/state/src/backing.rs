@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backing_round_trips_through_text_and_its_key_through_a_file_name() {
+    fn a_backing_and_its_key_round_trip_through_text() {
         for text in ["7:3", "srv:/export", "[::1]:/"] {
             let backing: Backing = text.parse().unwrap();
             assert_eq!(backing.to_string(), text);

@@ -61,7 +61,9 @@ impl MountStatus {
         let mut live = live_record(volume)?;
         let mut mount = None;
         if let Some(record) = &mut live {
-            mount = sandbox.find_mount(volume.digest(), &|mount| record.is_mount(mount))?;
+            mount = sandbox.find_mount(volume.digest(), &record.backing, &|mount| {
+                record.is_mount(mount)
+            })?;
             if mount.is_none() {
                 // A create was killed after it had recorded the sandbox and before it mounted the volume.
                 record.remove(UserKind::Sandbox, sandbox.id());
@@ -72,7 +74,7 @@ impl MountStatus {
         let (mut plan, mut before) = plan_for_users(config, volume, live, label)?;
         if !has_live_users {
             let may_be_mount = |mount: &_| plan.source.may_be_mounted_by(mount);
-            mount = sandbox.find_mount(volume.digest(), &may_be_mount)?;
+            mount = sandbox.find_mount(volume.digest(), &plan.source.backing(), &may_be_mount)?;
             if let Some(mount) = &mount {
                 // The volume's record was lost: the mounted superblock is compared with the staged one instead.
                 let mounted = MountedSuperblock::from_mount(mount);
@@ -81,9 +83,8 @@ impl MountStatus {
                 let shown_options = plan.source.shown_options();
                 mounted.check(&plan.superblock, plan.read_only, shown_options)?;
                 before = empty_record(&plan);
-                if before.backing.device().is_none() {
-                    before.add_superblock(mounted.number());
-                }
+                let recorded = plan.source.recorded_superblock(mounted.number());
+                before.superblocks.extend(recorded);
             }
         }
         let is_mounted = mount.is_some();
@@ -163,7 +164,9 @@ pub fn open_views<'v>(
     let volume = &locked.volume;
     let opened = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
-        let mount = sandbox.find_mount(volume.digest(), &|mount| record.is_mount(mount))?;
+        let mount = sandbox.find_mount(volume.digest(), &record.backing, &|mount| {
+            record.is_mount(mount)
+        })?;
         let root = mount.ok_or(Cause::NotInUse)?.root;
         mount_source::open_mounted(&record.backing)?.check_answers(&root)?;
         let read_only = volume.info().read_only;

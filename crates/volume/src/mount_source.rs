@@ -8,6 +8,7 @@ use std::fmt::{Debug, Display};
 use std::os::fd::OwnedFd;
 
 use crust_blockfs::device::{Device, DeviceFacts};
+use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::options::MountOptions;
 use crust_blockfs::{DeviceNumber, DiskSeq};
@@ -63,6 +64,12 @@ pub(super) trait MountSource: Debug + Display {
     /// Fails if a mount of this source doesn't answer, because its users would wait for it. `root` is the root of the
     /// mount.
     fn check_answers(&self, root: &OwnedFd) -> Result<(), Cause>;
+
+    /// Returns the number of a mounted superblock if the record needs it to recognize the mount.
+    fn recorded_superblock(&self, number: DeviceNumber) -> Option<DeviceNumber>;
+
+    /// Returns the cause if the source, and not the node, has refused to set fsGroup.
+    fn refused_fs_group(&self, group: u32, error: &FsGroupError) -> Option<Cause>;
 
     /// Returns how the mount table shows the options of a superblock of this source.
     fn shown_options(&self) -> ShownOptions;

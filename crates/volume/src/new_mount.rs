@@ -2,12 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
+use crust_state::Volume;
 use crust_state::config::RefusedFsGroup;
 use crust_state::ownership::DeviceAccess;
 use crust_state::record::VolumeRecord;
-use crust_state::{Backing, Volume};
 use rustix::fs::StatVfsMountFlags;
-use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
@@ -17,9 +16,8 @@ use super::plan::MountPlan;
 use super::progress;
 use super::resize;
 use crate::sandbox::Sandbox;
-use crust_blockfs::errno::Name;
 use crust_blockfs::filesystem;
-use crust_blockfs::fsgroup::{self, FsGroupError, FsGroupOutcome, FsGroupRequest};
+use crust_blockfs::fsgroup::{self, FsGroupOutcome, FsGroupRequest};
 use crust_blockfs::probe;
 use crust_blockfs::sys;
 
@@ -83,7 +81,7 @@ pub(super) fn mount(
         });
         match applied {
             Err(error) => {
-                let refused = refused_fs_group(plan, group, error)?;
+                let refused = plan.source.refused_fs_group(group, &error).ok_or(error)?;
                 if context.config.refused_fs_group == RefusedFsGroup::Fail {
                     return Err(refused);
                 }
@@ -101,23 +99,6 @@ pub(super) fn mount(
         })?;
     }
     Ok(mount)
-}
-
-/// Returns the cause if the server of a share has refused to set the group. Fails with any other error.
-fn refused_fs_group(plan: &MountPlan, group: u32, error: FsGroupError) -> Result<Cause, Cause> {
-    match (plan.source.backing(), &error) {
-        (Backing::Share(share), FsGroupError::Call { call, path, errno })
-            if matches!(*errno, Errno::PERM | Errno::ACCESS) =>
-        {
-            let error = format!("{call}({:?}): {}", path.display(), Name(*errno));
-            Ok(Cause::RefusedFsGroup {
-                share,
-                group,
-                error,
-            })
-        }
-        _ => Err(error.into()),
-    }
 }
 
 /// Logs the outcome of an fsGroup.

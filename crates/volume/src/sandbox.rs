@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use crust_blockfs::{DeviceNumber, openat2};
-use crust_state::Digest;
 use crust_state::sandbox::SandboxRecord;
+use crust_state::{Backing, Digest};
 use rustix::fs::{
     AtFlags, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fchmod, openat, stat, statx,
 };
@@ -56,8 +56,8 @@ pub enum SandboxError {
     NoTmpfs { id: String, pid: i32 },
     /// Another file system is mounted at a volume's mount point.
     #[error(
-        "sandbox {id}: the {fstype} mounted at {mount_point} (device {found}) isn't the volume's file system; hint: \
-         recreate the pod"
+        "sandbox {id}: the {fstype} mounted at {mount_point} is on device {found} instead of {expected}; hint: recreate \
+         the pod"
     )]
     OtherFileSystem {
         id: String,
@@ -65,6 +65,8 @@ pub enum SandboxError {
         /// The number of the mounted superblock.
         found: DeviceNumber,
         fstype: String,
+        /// The volume's device or share.
+        expected: Backing,
     },
     /// A volume was unmounted while it was being opened.
     #[error(
@@ -228,10 +230,11 @@ impl Sandbox {
     }
 
     /// Finds the mount of a volume in the sandbox; `None` if the volume isn't mounted. Fails if another file system is
-    /// mounted at the volume's mount point. `is_own` recognizes the volume's mounts.
+    /// mounted at the volume's mount point. `is_own` recognizes the mounts of the volume on `backing`.
     pub fn find_mount(
         &self,
         volume: Digest,
+        backing: &Backing,
         is_own: &dyn Fn(&Mount) -> bool,
     ) -> Result<Option<SandboxMount>, SandboxError> {
         let name = volume.to_string();
@@ -257,6 +260,7 @@ impl Sandbox {
                 mount_point: format!("{SANDBOX_CRUST_DIR}/{name}"),
                 found: mount.device,
                 fstype: mount.fstype.to_string_lossy().into_owned(),
+                expected: backing.clone(),
             }),
             None => Err(SandboxError::Unmounted {
                 id: self.id.clone(),

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_hangs_is_left_behind_and_does_not_keep_the_caller_from_its_namespace() {
+    fn work_that_hangs_does_not_keep_the_caller() {
         let answered = run_with_timeout(Duration::from_secs(60), || 7);
         assert_eq!(answered.unwrap(), Some(7));
         // A thread of its own, because the test program's threads share their root directory.

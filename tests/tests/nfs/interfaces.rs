@@ -23,7 +23,7 @@ on_each_delegate! {
         let target = node.target(POD, "pv-1");
         let mut request = stage_request_of(&target, server.share().as_ref(), "nfs4");
         request.volume_type = Some(VolumeType { r#type: volume_type::Type::Network.into() });
-        request.volume_supplemental_group = "2000".to_owned();
+        request.volume_supplemental_group = "2000".into();
         ops.stage(request.clone()).unwrap();
         ops.stage(request.clone()).expect("the repeated call");
         let sandbox = node.sandbox(POD);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crust_blockfs::device::{Device, DeviceFacts, OwnerListVersion};
 use crust_blockfs::device_mounts::{is_on, may_be_on};
 use crust_blockfs::filesystem::{self, MountRequest};
+use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::{Mount, MountInfo as MountTable};
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_state::lock::{Lock, LockName};
@@ -154,6 +155,14 @@ impl MountSource for BlockDeviceSource {
     /// Disks that hang recover or fail by themselves.
     fn check_answers(&self, _: &OwnedFd) -> Result<(), Cause> {
         Ok(())
+    }
+
+    fn recorded_superblock(&self, _: DeviceNumber) -> Option<DeviceNumber> {
+        None
+    }
+
+    fn refused_fs_group(&self, _: u32, _: &FsGroupError) -> Option<Cause> {
+        None
     }
 
     fn shown_options(&self) -> ShownOptions {

@@ -9,17 +9,19 @@ use std::panic::resume_unwind;
 use std::thread;
 use std::time::Duration;
 
-use crust_blockfs::DiskSeq;
 use crust_blockfs::device::DeviceFacts;
-use crust_blockfs::errno::from_io_error;
+use crust_blockfs::errno::{Name, from_io_error};
+use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::sys::unshare_fs;
+use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_nfs::mount::{MountedShare, ShareMountRequest, mount_detached};
 use crust_nfs::{Share, client, is_nfs};
 use crust_state::config::NfsNetwork;
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
 use rustix::fs::fstatvfs;
+use rustix::io::Errno;
 
 use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
 use crate::context::Context;
@@ -136,6 +138,25 @@ impl MountSource for ShareSource {
                 share: self.0.clone(),
                 seconds: ANSWER_TIMEOUT.as_secs(),
             }),
+        }
+    }
+
+    fn recorded_superblock(&self, number: DeviceNumber) -> Option<DeviceNumber> {
+        Some(number)
+    }
+
+    fn refused_fs_group(&self, group: u32, error: &FsGroupError) -> Option<Cause> {
+        match error {
+            FsGroupError::Call { call, path, errno }
+                if matches!(*errno, Errno::PERM | Errno::ACCESS) =>
+            {
+                Some(Cause::RefusedFsGroup {
+                    share: self.0.clone(),
+                    group,
+                    error: format!("{call}({:?}): {}", path.display(), Name(*errno)),
+                })
+            }
+            _ => None,
         }
     }
 
