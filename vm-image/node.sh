@@ -40,6 +40,8 @@ trap 'exit 1' HUP INT TERM
 masked='apt-daily.timer apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer
     e2scrub_reap.service fstrim.timer getty@tty1.service serial-getty@ttyS0.service
     podman.service podman.socket podman-auto-update.service podman-auto-update.timer
+    nfs-server.service nfs-mountd.service nfs-idmapd.service nfs-blkmap.service nfsdcld.service
+    fsidd.service rpc-statd-notify.service
     podman-restart.service podman-clean-transient.service systemd-hwdb-update.service
     systemd-update-utmp.service systemd-update-utmp-runlevel.service'
 

@@ -15,10 +15,10 @@ use crust_state::state_directory::StateError;
 use crust_state::{Config, MountInfo, TargetPath};
 use crust_volume::host_features::{any_can_grow, mountable_fstypes};
 use crust_volume::sandbox::Sandbox;
-use crust_volume::{Context, GrpcCode, SandboxRequest};
+use crust_volume::{Context, GrpcCode, SandboxRequest, VolumeError};
 use serde_json::{Value, json};
 
-use super::{Failure, target};
+use super::{Failure, report_failure, target};
 
 #[allow(
     clippy::doc_markdown,
@@ -135,8 +135,12 @@ pub(super) fn publish(
         label: record.mount_label.as_deref(),
     };
     let info = arguments.volume.mount_info(&target);
-    crust_volume::stage_and_mount(context, &target, &info, request)?;
+    crust_volume::stage_and_mount(context, &target, &info, request, report_timeout)?;
     Ok(json!({}))
+}
+
+fn report_timeout(error: VolumeError) -> i32 {
+    report_failure(&error.into()).into()
 }
 
 fn no_sandbox_record(target: &TargetPath, sandbox: &str) -> Failure {

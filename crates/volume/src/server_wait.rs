@@ -70,24 +70,29 @@ impl Watchdog {
         volume: &Volume,
         report: impl FnOnce(VolumeError) -> i32 + Send + 'static,
     ) -> Result<Option<Self>, VolumeError> {
-        let target = volume.target();
-        let watch = || -> Result<Option<Self>, Cause> {
-            let (Some(share), Some(remaining)) =
-                (volume.info().share()?, context.deadline.remaining())
-            else {
-                return Ok(None);
-            };
-            let (ended, watched) = channel();
-            let error = VolumeError::new(target, Cause::NoAnswerUntilDeadline(share));
-            spawn(move || {
-                if watched.recv_timeout(remaining + GRACE_PERIOD) == Err(RecvTimeoutError::Timeout)
-                {
-                    end_process(report(error));
-                }
-            })?;
-            Ok(Some(Self { _ended: ended }))
+        let started = Self::start(context, volume, report);
+        started.map_err(|cause| VolumeError::new(volume.target(), cause))
+    }
+
+    /// Starts to watch as [`watch`](Self::watch) does, with an error that doesn't name the volume yet.
+    pub(super) fn start(
+        context: &Context<'_>,
+        volume: &Volume,
+        report: impl FnOnce(VolumeError) -> i32 + Send + 'static,
+    ) -> Result<Option<Self>, Cause> {
+        let (Some(share), Some(remaining)) = (volume.info().share()?, context.deadline.remaining())
+        else {
+            return Ok(None);
         };
-        watch().map_err(|cause| VolumeError::new(target, cause))
+        let (ended, watched) = channel();
+        let error = VolumeError::new(volume.target(), Cause::NoAnswerUntilDeadline(share));
+        spawn(move || {
+            let result = watched.recv_timeout(remaining + GRACE_PERIOD);
+            if result == Err(RecvTimeoutError::Timeout) {
+                end_process(report(error));
+            }
+        })?;
+        Ok(Some(Self { _ended: ended }))
     }
 }
 

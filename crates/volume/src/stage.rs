@@ -16,6 +16,7 @@ use super::ensure::{SandboxRequest, try_ensure_mounted};
 use super::error::{Cause, StagingError, VolumeError};
 use super::locked_paths::{LockedPaths, PathsState, own_paths};
 use super::plan::{self, MountPlan};
+use super::server_wait::Watchdog;
 use super::staging_checks::{self, GrowthLimiter};
 use super::target_index;
 use super::users::{check_no_live_user, live_record, may_have_users};
@@ -278,14 +279,20 @@ fn is_in_use_as(
 
 /// Stages a volume and mounts it in a running sandbox. If the mount fails, the metadata and the pending resize that
 /// were staged before are restored.
+///
+/// If a file server doesn't answer by the deadline, `report_timeout` gets the error, and returns the exit code with
+/// which the process ends. The metadata stays staged then, as after a crash.
 pub fn stage_and_mount(
     context: &Context<'_>,
     target: &TargetPath,
     info: &MountInfo,
     request: SandboxRequest<'_>,
+    report_timeout: fn(VolumeError) -> i32,
 ) -> Result<(), VolumeError> {
     let mounted = validated(context, target, info).and_then(|info| {
-        context.with_locked_paths(target, |locked| mount(context, locked, &info, request))
+        context.with_locked_paths(target, |locked| {
+            mount(context, locked, &info, request, report_timeout)
+        })
     });
     mounted.map_err(|cause| VolumeError::new(target, cause))
 }
@@ -295,6 +302,7 @@ fn mount(
     locked: LockedPaths,
     info: &MountInfo,
     request: SandboxRequest<'_>,
+    report_timeout: fn(VolumeError) -> i32,
 ) -> Result<PathsState, Cause> {
     let state = locked.state_after_stage();
     let staging = try_stage(context, &locked, info, None)?;
@@ -311,6 +319,7 @@ fn mount(
         volume,
         _locks: locked.locks,
     };
+    let _watchdog = Watchdog::start(context, &locked.volume, report_timeout)?;
     if let Err(cause) = try_ensure_mounted(context, &locked, request) {
         // If the volume has users, it is mounted and only the record couldn't be written: the metadata must stay.
         if !may_have_users(&locked.volume) {

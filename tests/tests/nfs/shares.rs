@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
-    Container, Delegate, Node, POD, Pod, host, on_each_delegate, process_name, wait_until,
+    Container, Delegate, Node, POD, Pod, Run, host, on_each_delegate, process_name, wait_until,
 };
 use serde_json::Value;
 
@@ -131,6 +132,23 @@ on_each_delegate! {
         assert!(refused.contains("version 4.2") && refused.contains("EPROTONOSUPPORT"), "{refused}");
         let _ = share.node.unstage(&share.target).success();
         end_pod(&share.node, pod, []);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn version_3_needs_statd_for_locks(delegate: Delegate) {
+        let systemctl = |action: &str| {
+            let _ = Run::capture(Command::new("systemctl").args([action, "rpc-statd.service"])).success();
+        };
+        systemctl("stop");
+        let share = Share::new(delegate, "nfs", &["--option", "vers=3"]);
+        let pod = share.pod();
+        let refused = pod.expect_refusal();
+        assert!(refused.contains("rpc.statd doesn't run") && refused.contains("nolock"), "{refused}");
+        systemctl("start");
+        let app = pod.app();
+        let _ = app.sh("echo x > /data/file; flock /data/file true");
+        end_pod(&share.node, pod, [app]);
+        assert_no_client(&share.server);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
