@@ -190,6 +190,8 @@ impl ShareMountError {
                 source: ServerError::Unreachable { source, .. },
                 ..
             } => Some(errno_of_connection(source)),
+            // The kernel may have version 3 alone.
+            Self::NoClient { .. } => Some(Errno::PROTONOSUPPORT),
             // The server wasn't asked, so neither another version nor another address can help.
             Self::Call(failed) if matches!(failed.call, ShareMountCall::Option(_)) => None,
             Self::Call(failed) => Some(failed.errno),
@@ -201,8 +203,10 @@ impl ShareMountError {
     fn yields_to_later(&self) -> bool {
         match self {
             Self::Server { source, .. } => matches!(source, ServerError::NoAddress { .. }),
-            Self::Call(_) => matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL)),
-            _ => false,
+            Self::Call(_) | Self::NoClient { .. } => {
+                matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL))
+            }
+            Self::NoStatd { .. } => false,
         }
     }
 }
