@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use runcrust_tests::container::end;
+use runcrust_tests::container::{Container, end};
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer, RECOVERY_TIMEOUT};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process, process_name, wait_until};
@@ -33,6 +33,25 @@ fn condition(share: &Share) -> (bool, String) {
         condition["abnormal"].as_bool().unwrap(),
         condition["message"].as_str().unwrap().to_owned(),
     )
+}
+
+/// Leaves a program in a container that has written to a file since the server was blocked.
+///
+/// Each close of a descriptor of the file waits for the server, and so the program keeps its only one, and says with a
+/// directory that it has written: opening a file would replace its standard output.
+fn write_without_server(app: &Container, server: &NfsServer) {
+    let program =
+        "while [ ! -e /blocked ]; do sleep 0.1; done; echo hello; mkdir /written; sleep 1000";
+    let _ = app.sh(&format!(
+        "({program}) > /data/file 2> /dev/null < /dev/null &"
+    ));
+    let file = server.directory().join("file");
+    wait_until("the file", WAIT_TIMEOUT, || file.exists());
+    server.block();
+    let _ = app.sh("touch /blocked");
+    wait_until("the write", WAIT_TIMEOUT, || {
+        app.sh("ls -d /written 2> /dev/null | wc -l") == "1"
+    });
 }
 
 on_each_delegate! {
@@ -143,10 +162,7 @@ on_each_delegate! {
         let share = Share::new(delegate, "nfs4", &[]);
         let pod = share.pod();
         let app = pod.app();
-        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=64k > /dev/null 2>&1 &");
-        let written = share.server.directory().join("zeros");
-        wait_until("a write", WAIT_TIMEOUT, || fs::metadata(&written).is_ok_and(|it| it.len() > 0));
-        share.server.block();
+        write_without_server(&app, &share.server);
         let gc = || share.node.handler().crust(&["gc", "--json"]).success().stdout;
         assert!(!gc().contains("\"requests\""), "a running container was ended");
         let pid = app.pid();
@@ -166,10 +182,7 @@ on_each_delegate! {
         let _ = share.node.try_stage_as("nfs4", &other, Path::new(&share.server.share()), &[]).success();
         let (pod, second) = (share.pod(), Pod::with_staged_volume(&share.node, OTHER_POD, other));
         let (app, other_app) = (pod.app(), second.app());
-        let _ = app.sh("dd if=/dev/zero of=/data/zeros bs=64k > /dev/null 2>&1 &");
-        let written = share.server.directory().join("zeros");
-        wait_until("a write", WAIT_TIMEOUT, || fs::metadata(&written).is_ok_and(|it| it.len() > 0));
-        share.server.block();
+        write_without_server(&app, &share.server);
         let pid = app.pid();
         let _ = app.kill("KILL");
         let left = share.node.handler().crust(&["gc", "--json"]).success().stdout;
