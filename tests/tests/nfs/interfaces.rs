@@ -7,6 +7,7 @@ use crust_proto::runtime::v1alpha1::{
 };
 use crust_proto::v1::{VolumeType, volume_type};
 use runcrust_tests::container::end;
+use runcrust_tests::gc::gc;
 use runcrust_tests::nfs_server::NfsServer;
 use runcrust_tests::node::utf8;
 use runcrust_tests::ops::stage_request_of;
@@ -43,6 +44,8 @@ on_each_delegate! {
         assert!(ops.stats(&target).unwrap().volume_condition.unwrap().abnormal);
         end([app, sandbox]);
         ops.unstage(&target).unwrap();
+        // crust_ops leaves the records of bundles to its timer, which runs what `gc` runs.
+        gc(&node, &[]);
         node.assert_nothing_left();
     }
 
@@ -74,6 +77,8 @@ on_each_delegate! {
         assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
         end([app, sandbox]);
         ops.unstage(&target).unwrap();
+        // crust_ops leaves the records of bundles to its timer, which runs what `gc` runs.
+        gc(&node, &[]);
         node.assert_nothing_left();
     }
 
