@@ -1,10 +1,11 @@
 //! The use of a volume, as given by the capabilities, parameters and contexts in requests.
 
 use std::collections::HashMap;
+use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
-use crust_blockfs::options;
+use crust_blockfs::options::{self, MountOptions};
 use crust_proto::csi::v1::VolumeCapability;
 use crust_proto::csi::v1::volume_capability::access_mode::Mode;
 use crust_proto::csi::v1::volume_capability::{AccessType, MountVolume};
@@ -13,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::features::{Feature, Features};
 use crate::field_error::FieldError;
-use crate::format::{DEFAULT, Fstype};
+use crate::format::Fstype;
 use crate::serde_text;
 
 /// A key in the parameters of a `StorageClass` and in a volume's context. If it is `true`, the runtime mounts the
@@ -22,6 +23,9 @@ pub(crate) const DEFER_KEY: &str = "crust.dev/defer";
 
 /// A key like [`DEFER_KEY`], for the fsGroup change policy. A kubelet without KEP-2857 doesn't pass the pod's policy.
 pub(crate) const CHANGE_POLICY_KEY: &str = "crust.dev/fsgroup-change-policy";
+
+/// The prefix of the keys that csi-provisioner and kubelet add.
+pub(crate) const SIDECAR_PREFIX: &str = "csi.storage.k8s.io/";
 
 /// The prefix of the driver's own keys. Other keys are ignored.
 const KEY_PREFIX: &str = "crust.dev/";
@@ -44,8 +48,7 @@ impl Parameters {
         parameters: &HashMap<String, String>,
     ) -> Result<Self, FieldError> {
         let field = "parameters";
-        let is_known =
-            |key: &&String| key.starts_with("csi.storage.k8s.io/") || key.starts_with(KEY_PREFIX);
+        let is_known = |key: &&String| key.starts_with(SIDECAR_PREFIX) || is_own_key(key);
         if let Some(unknown) = parameters.keys().find(|key| !is_known(key)) {
             return Err(FieldError::new(field, unknown_key(unknown)));
         }
@@ -61,7 +64,7 @@ impl Parameters {
 
     fn read(field: &'static str, keys: &HashMap<String, String>) -> Result<Self, FieldError> {
         let mut read = Self::default();
-        for (key, value) in keys.iter().filter(|(key, _)| key.starts_with(KEY_PREFIX)) {
+        for (key, value) in keys.iter().filter(|(key, _)| is_own_key(key)) {
             let invalid = |reason: String| FieldError::new(field, format!("{key}: {reason}"));
             match key.as_str() {
                 DEFER_KEY => {
@@ -90,23 +93,41 @@ impl Parameters {
     }
 }
 
+/// Returns whether a key is one of those that both drivers read, by its prefix.
+pub(crate) fn is_own_key(key: &str) -> bool {
+    key.starts_with(KEY_PREFIX)
+}
+
 fn unknown_key(key: &str) -> String {
     format!("unknown key {key:?}; hint: use {DEFER_KEY} or {CHANGE_POLICY_KEY}")
 }
 
+/// A file system that the volumes of a driver can have. It is parsed from `fs_type`, and displayed as that.
+pub(crate) trait FileSystem: Copy + Eq + Debug + Display + FromStr<Err: Display> {
+    /// The file system if the request names none.
+    const DEFAULT: &'static str;
+
+    /// Whether several nodes can use a volume at the same time.
+    const IS_SHARED_BY_NODES: bool;
+
+    /// Checks mount options, and brings them into a form that is the same for all spellings. An error must not contain
+    /// more of an option than its name, unless its value can't be a secret.
+    fn normalize(self, options: MountOptions) -> Result<MountOptions, String>;
+}
+
 /// A volume capability of CSI: the access mode and the access type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Capability {
+pub(crate) struct Capability<F = Fstype> {
     #[serde(with = "serde_text")]
     pub(crate) mode: AccessMode,
     /// The file system. `None` if the volume is used as a block device.
-    pub(crate) mount: Option<MountCapability>,
+    pub(crate) mount: Option<MountCapability<F>>,
 }
 
 /// A capability of a volume with a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MountCapability {
-    pub(crate) fstype: Fstype,
+pub(crate) struct MountCapability<F = Fstype> {
+    pub(crate) fstype: F,
     /// The mount options, as in `mount -o`.
     pub(crate) options: Vec<String>,
     /// The fsGroup, from either of the two fields that can have it.
@@ -115,7 +136,7 @@ pub(crate) struct MountCapability {
     pub(crate) change_policy: Option<FsGroupChangePolicy>,
 }
 
-impl Capability {
+impl<F: FileSystem> Capability<F> {
     /// Reads a required capability from a request.
     pub(crate) fn from_request(
         field: &'static str,
@@ -131,13 +152,28 @@ impl Capability {
         };
         let mode = capability.access_mode.as_ref();
         let mode = mode.ok_or_else(|| missing("access_mode"))?.mode;
-        let mode = access_mode(field, mode, features)?;
+        let mode = access_mode::<F>(field, mode, features)?;
         Ok(Self { mode, mount })
+    }
+
+    /// Reads the capabilities of a request, which needs at least one.
+    pub(crate) fn all_from_request(
+        capabilities: &[VolumeCapability],
+        features: &Features,
+    ) -> Result<Vec<Self>, FieldError> {
+        let field = "volume_capabilities";
+        if capabilities.is_empty() {
+            return Err(FieldError::new(field, "is required"));
+        }
+        let capabilities = capabilities.iter();
+        capabilities
+            .map(|it| Self::from_request(field, Some(it), features))
+            .collect()
     }
 
     /// Returns whether the access mode is read-only. The mount options can be read-only as well.
     pub(crate) fn is_read_only(&self) -> bool {
-        self.mode == AccessMode::SingleNodeReaderOnly
+        self.mode.only_reads()
     }
 
     /// Describes the capability in a message. Doesn't show the mount options, because they can contain secrets.
@@ -178,19 +214,21 @@ impl Capability {
     }
 }
 
-impl MountCapability {
+impl<F: FileSystem> MountCapability<F> {
     fn from_request(field: &'static str, mount: &MountVolume) -> Result<Self, FieldError> {
         let invalid =
             |name: &str, reason: String| FieldError::new(field, format!("{name}: {reason}"));
         let fstype = match mount.fs_type.as_str() {
-            "" => DEFAULT,
+            "" => F::DEFAULT,
             name => name,
         };
-        let fstype =
-            Fstype::from_str(fstype).map_err(|error| invalid("fs_type", error.to_string()))?;
+        let fstype = F::from_str(fstype).map_err(|error| invalid("fs_type", error.to_string()))?;
         // The error must not contain more of an option than its name, because the value can be a secret.
-        options::parse(&mount.mount_flags)
+        let options = options::parse(&mount.mount_flags)
             .map_err(|error| invalid("mount_flags", error.to_string()))?;
+        fstype
+            .normalize(options)
+            .map_err(|error| invalid("mount_flags", error))?;
         let groups = [
             ("volume_mount_group", &mount.volume_mount_group),
             (
@@ -221,12 +259,13 @@ impl MountCapability {
     }
 }
 
-impl MountCapability {
+impl<F: FileSystem> MountCapability<F> {
     /// Returns the mount options in a canonical form, or unchanged if they can't be parsed. kubelet repeats its calls
     /// after each restart, and the options may have been spelled differently since.
     fn canonical_options(&self) -> Vec<String> {
-        options::parse(&self.options)
-            .map_or_else(|_| self.options.clone(), |options| options.canonical())
+        let parsed = options::parse(&self.options).ok();
+        let normalized = parsed.and_then(|options| self.fstype.normalize(options).ok());
+        normalized.map_or_else(|| self.options.clone(), |options| options.canonical())
     }
 
     /// Returns whether the mount options contain `ro`.
@@ -243,8 +282,8 @@ fn gid(text: &str) -> Option<u32> {
         .filter(|gid| is_decimal && *gid != u32::MAX)
 }
 
-/// Reads an access mode. Multi-node modes are refused, because volumes exist on one node only.
-fn access_mode(
+/// Reads an access mode. Multi-node modes are refused if volumes exist on one node only.
+fn access_mode<F: FileSystem>(
     field: &'static str,
     mode: i32,
     features: &Features,
@@ -265,6 +304,15 @@ fn access_mode(
         Ok(Mode::SingleNodeSingleWriter) => kep_2485(AccessMode::SingleNodeSingleWriter),
         Ok(Mode::SingleNodeMultiWriter) => kep_2485(AccessMode::SingleNodeMultiWriter),
         Ok(Mode::Unknown) => refused("is required"),
+        Ok(Mode::MultiNodeReaderOnly) if F::IS_SHARED_BY_NODES => {
+            Ok(AccessMode::MultiNodeReaderOnly)
+        }
+        Ok(Mode::MultiNodeSingleWriter) if F::IS_SHARED_BY_NODES => {
+            Ok(AccessMode::MultiNodeSingleWriter)
+        }
+        Ok(Mode::MultiNodeMultiWriter) if F::IS_SHARED_BY_NODES => {
+            Ok(AccessMode::MultiNodeMultiWriter)
+        }
         Ok(
             Mode::MultiNodeReaderOnly | Mode::MultiNodeSingleWriter | Mode::MultiNodeMultiWriter,
         ) => refused("a volume exists on one node only, and cannot be used on others"),
@@ -339,14 +387,14 @@ mod tests {
             let error = parse_capability(&capability).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(Capability::from_request("c", None, &all()).is_err());
+        assert!(Capability::<Fstype>::from_request("c", None, &all()).is_err());
     }
 
     #[test]
     fn multi_node_and_newer_modes_are_refused() {
         let of_mode = |mode, features: &Features| {
             let capability = mount(MountVolume::default(), mode);
-            Capability::from_request("c", Some(&capability), features)
+            Capability::<Fstype>::from_request("c", Some(&capability), features)
                 .map(|usage| usage.mode)
                 .ok()
         };

@@ -17,9 +17,9 @@ use crust_proto::csi::v1::{
 };
 
 use crate::capability::{Capability, Parameters};
-use crate::driver::{Driver, check_present};
+use crate::driver::Driver;
+use crate::driver_context::check_present;
 use crate::features::Feature;
-use crate::field_error::FieldError;
 use crate::images::{FileSystemSpace, ImageError};
 use crate::refusal::Refusal;
 use crate::store::{Lifecycle, Record, id_of, is_id};
@@ -49,18 +49,10 @@ impl Driver {
         request: &CreateVolumeRequest,
     ) -> Result<CreateVolumeResponse, Refusal> {
         check_name(&request.name)?;
-        let usages = self.usages(&request.volume_capabilities)?;
+        let usages =
+            Capability::all_from_request(&request.volume_capabilities, &self.context.features)?;
         let parameters = Parameters::from_storage_class(&request.parameters)?;
-        if request.volume_content_source.is_some() {
-            let reason = "volumes can't be created from snapshots or from other volumes";
-            return Err(Refusal::field("volume_content_source", reason));
-        }
-        if !request.mutable_parameters.is_empty() {
-            return Err(Refusal::field(
-                "mutable_parameters",
-                "has keys, but this driver has no mutable parameters",
-            ));
-        }
+        check_unsupported_fields(request)?;
         let range = SizeRange::from_request(request.capacity_range.as_ref())?;
         self.check_topology(request)?;
         let id = id_of(&request.name);
@@ -141,8 +133,8 @@ impl Driver {
             ));
         }
         let record = self.record(&request.volume_id)?;
-        let checked = self
-            .usages(&request.volume_capabilities)
+        let features = &self.context.features;
+        let checked = Capability::all_from_request(&request.volume_capabilities, features)
             .map_err(Refusal::from)
             .and_then(|usages| {
                 let context = Parameters::from_volume_context(&request.volume_context)?;
@@ -212,7 +204,8 @@ impl Driver {
         &self,
         request: &ControllerGetVolumeHealthRequest,
     ) -> Result<ControllerGetVolumeHealthResponse, Refusal> {
-        self.check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
+        self.context
+            .check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         let record = self.record(id)?;
@@ -231,7 +224,8 @@ impl Driver {
         &self,
         request: &ControllerListVolumeHealthRequest,
     ) -> Result<ControllerListVolumeHealthResponse, Refusal> {
-        self.check_feature(Feature::GetVolumeHealth, "LIST_VOLUME_HEALTH")?;
+        self.context
+            .check_feature(Feature::GetVolumeHealth, "LIST_VOLUME_HEALTH")?;
         let token = request.starting_token.as_str();
         let most = page_size(request.max_entries, token)?;
         let mut response = ControllerListVolumeHealthResponse::default();
@@ -269,7 +263,7 @@ impl Driver {
         let usages = if request.volume_capabilities.is_empty() {
             Ok(Vec::new())
         } else {
-            self.usages(&request.volume_capabilities)
+            Capability::all_from_request(&request.volume_capabilities, &self.context.features)
         };
         let (Ok(usages), true) = (usages, usable) else {
             return Ok(GetCapacityResponse::default());
@@ -287,7 +281,8 @@ impl Driver {
         &self,
         request: &ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, Refusal> {
-        self.check_feature(Feature::ExpandVolume, "EXPAND_VOLUME")?;
+        self.context
+            .check_feature(Feature::ExpandVolume, "EXPAND_VOLUME")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         let range = request.capacity_range.as_ref();
@@ -350,7 +345,12 @@ impl Driver {
     /// subtracted, not the space that their images occupy: images are sparse.
     fn available(&self) -> Result<u64, Refusal> {
         let space = self.space()?;
-        let bytes = self.settings.capacity.unwrap_or(u64::MAX).min(space.bytes);
+        let bytes = self
+            .context
+            .settings
+            .capacity
+            .unwrap_or(u64::MAX)
+            .min(space.bytes);
         Ok(bytes.saturating_sub(space.reserved))
     }
 
@@ -373,17 +373,6 @@ impl Driver {
         })
     }
 
-    fn usages(&self, capabilities: &[VolumeCapability]) -> Result<Vec<Capability>, FieldError> {
-        let field = "volume_capabilities";
-        if capabilities.is_empty() {
-            return Err(FieldError::new(field, "is required"));
-        }
-        let usages = capabilities.iter();
-        usages
-            .map(|it| Capability::from_request(field, Some(it), &self.features))
-            .collect()
-    }
-
     fn check_topology(&self, request: &CreateVolumeRequest) -> Result<(), Refusal> {
         let required = request.accessibility_requirements.as_ref();
         let requisite = required.map_or(&[][..], |it| &it.requisite);
@@ -395,12 +384,12 @@ impl Driver {
         {
             return Ok(());
         }
-        Err(Refusal::OtherNode(self.settings.node_id()))
+        Err(Refusal::OtherNode(self.context.settings.node_id()))
     }
 
     /// Returns the topology of all volumes, which is this node.
     pub(crate) fn topology(&self) -> Topology {
-        let segment = (TOPOLOGY_KEY.to_owned(), self.settings.node_id());
+        let segment = (TOPOLOGY_KEY.to_owned(), self.context.settings.node_id());
         Topology {
             segments: HashMap::from([segment]),
         }
@@ -440,7 +429,22 @@ fn matches_segments(
         .all(|(key, value)| topology.get(key).is_none_or(|it| it == value))
 }
 
-fn check_name(name: &str) -> Result<(), Refusal> {
+/// Fails if a request has a field that neither driver supports.
+pub(crate) fn check_unsupported_fields(request: &CreateVolumeRequest) -> Result<(), Refusal> {
+    if request.volume_content_source.is_some() {
+        let reason = "volumes can't be created from snapshots or from other volumes";
+        return Err(Refusal::field("volume_content_source", reason));
+    }
+    if !request.mutable_parameters.is_empty() {
+        return Err(Refusal::field(
+            "mutable_parameters",
+            "has keys, but this driver has no mutable parameters",
+        ));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
     check_present("name", name)?;
     if name.len() > MAX_NAME_BYTES {
         let reason = format!(

@@ -2,6 +2,7 @@
 //! older driver does.
 
 use clap::ValueEnum;
+use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerType;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeType;
 use crust_proto::csi::v1::volume_capability::AccessType;
 use crust_proto::csi::v1::{
@@ -85,6 +86,23 @@ impl Features {
         let read = self.0.iter().filter(is_read);
         let values = read.filter_map(ValueEnum::to_possible_value);
         values.map(|value| value.get_name().to_owned()).collect()
+    }
+
+    /// Returns the features as capabilities for `ControllerGetCapabilities`.
+    pub(crate) fn controller_capabilities(&self) -> impl Iterator<Item = ControllerType> {
+        let capabilities = [
+            (Feature::ExpandVolume, ControllerType::ExpandVolume),
+            (
+                Feature::SingleNodeMultiWriter,
+                ControllerType::SingleNodeMultiWriter,
+            ),
+            (Feature::GetVolumeHealth, ControllerType::GetVolumeHealth),
+            (Feature::GetVolumeHealth, ControllerType::ListVolumeHealth),
+        ];
+        let there = capabilities
+            .into_iter()
+            .filter(|(feature, _)| self.has(*feature));
+        there.map(|(_, capability)| capability)
     }
 
     /// Returns the features as capabilities for `NodeGetCapabilities`.

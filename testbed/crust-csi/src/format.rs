@@ -26,9 +26,9 @@ use crust_blockfs::loops;
 
 pub(crate) use error::FormatError;
 pub(crate) use fsck::Fsck;
+pub(crate) use fstype::Fstype;
 #[cfg(test)]
 pub(crate) use fstype::fstype_named;
-pub(crate) use fstype::{DEFAULT, Fstype};
 pub(crate) use mkfs::Mkfs;
 
 use decide::RequiredStep;

@@ -124,7 +124,7 @@ impl Driver {
                 "DataDirectoryReadOnly",
                 format!(
                     "{}: the file system is read-only; hint: check the kernel log for errors of the disk",
-                    self.settings.data_dir.display()
+                    self.context.settings.data_dir.display()
                 ),
             ),
             Ok(space) if space.reserved > space.bytes => problem(
@@ -133,7 +133,7 @@ impl Driver {
                 format!(
                     "{}: volumes have {} bytes in total, and there is space for {}: writes to a volume may fail; \
                      hint: free space, or delete volumes",
-                    self.settings.data_dir.display(),
+                    self.context.settings.data_dir.display(),
                     space.reserved,
                     space.bytes
                 ),

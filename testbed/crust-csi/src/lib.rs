@@ -24,7 +24,9 @@
 
 mod capability;
 mod controller;
+mod csi_driver;
 mod driver;
+mod driver_context;
 mod features;
 mod field_error;
 mod format;
@@ -41,6 +43,7 @@ mod services;
 mod settings;
 mod store;
 mod target_cleanup;
+mod usage;
 
 use std::process::ExitCode;
 

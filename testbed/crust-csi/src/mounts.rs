@@ -34,7 +34,7 @@ const FSGROUP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(110)
 const UNMOUNT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// The maximum number of mounts stacked at one path that are removed. More are not plausible.
-const MAX_STACKED_MOUNTS: usize = 64;
+pub(crate) const MAX_STACKED_MOUNTS: usize = 64;
 
 /// The reason why something can't be mounted or unmounted.
 #[derive(Debug, thiserror::Error)]
@@ -101,29 +101,53 @@ pub(crate) fn mount(
     let is_shared = device.is_held_exclusively().unwrap_or(true);
     let device = DeviceFacts::from(device.clone());
     let detached = instantiate(&device, mount, &options)?;
-    let is_written = !publication.read_only && !options.read_only;
-    if let Some(group) = mount.group.filter(|_| is_written) {
-        let request = FsGroupRequest {
-            group,
-            policy: mount.change_policy.unwrap_or_default(),
-            device: Some(&device),
-            in_use: is_shared,
-        };
-        fsgroup::apply(
-            &detached,
-            &request,
-            Deadline::after(FSGROUP_TIMEOUT),
-            &mut |progress| {
+    let pod_mount = PodMount {
+        detached: &detached,
+        mount,
+        read_only: publication.read_only,
+        fsgroup: (!options.read_only).then_some((Some(&device), is_shared)),
+    };
+    pod_mount.attach(&target_directory, target)
+}
+
+/// A detached mount of a volume, to be attached for a pod.
+pub(crate) struct PodMount<'a, F> {
+    pub(crate) detached: &'a OwnedFd,
+    pub(crate) mount: &'a MountCapability<F>,
+    /// Whether this pod can only read the volume.
+    pub(crate) read_only: bool,
+    /// The device and the use of the file system, for fsGroup: `device` and `in_use` of [`FsGroupRequest`]. `None` if
+    /// the file system is read-only.
+    pub(crate) fsgroup: Option<(Option<&'a DeviceFacts>, bool)>,
+}
+
+impl<F> PodMount<'_, F> {
+    /// Applies fsGroup and attaches the mount. `target_directory` is the directory that `target` leads to.
+    pub(crate) fn attach(
+        &self,
+        target_directory: &OwnedFd,
+        target: &Path,
+    ) -> Result<(), MountsError> {
+        let writable = self.fsgroup.filter(|_| !self.read_only);
+        if let (Some(group), Some((device, in_use))) = (self.mount.group, writable) {
+            let request = FsGroupRequest {
+                group,
+                policy: self.mount.change_policy.unwrap_or_default(),
+                device,
+                in_use,
+            };
+            let deadline = Deadline::after(FSGROUP_TIMEOUT);
+            fsgroup::apply(self.detached, &request, deadline, &mut |progress| {
                 tracing::info!("fsGroup {group}: {progress}");
-            },
-        )?;
+            })?;
+        }
+        if self.read_only {
+            // Only the mount is read-only, not the superblock: another pod on the node may write.
+            sys::add_attributes(self.detached, MountAttrFlags::MOUNT_ATTR_RDONLY)
+                .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)", target))?;
+        }
+        attach(self.detached, target_directory, target)
     }
-    if publication.read_only {
-        // Only the mount is read-only, not the superblock: another pod on the node may write.
-        sys::add_attributes(&detached, MountAttrFlags::MOUNT_ATTR_RDONLY)
-            .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)", target))?;
-    }
-    attach(&detached, &target_directory, target)
 }
 
 /// Returns a detached mount of a volume's file system, which can be written to.
@@ -154,7 +178,7 @@ fn instantiate(
 }
 
 /// Removes the values of mount options from a message. The kernel's messages may contain a value without its key.
-fn without_option_values(text: &str, options: &MountOptions) -> String {
+pub(crate) fn without_option_values(text: &str, options: &MountOptions) -> String {
     let mut text = text.to_owned();
     for option in &options.fs_options {
         if let FsOption::Value { key, value } = option {
@@ -219,9 +243,15 @@ pub(crate) fn create_target_directory(target: &Path) -> Result<OwnedFd, MountsEr
 
 /// Returns the topmost mount at a path.
 pub(crate) fn mount_at(target: &Path) -> Result<Option<Mounted>, MountsError> {
-    if !may_be_mount(target) {
-        return Ok(None);
+    if may_be_mount(target) {
+        topmost_mount(target)
+    } else {
+        Ok(None)
     }
+}
+
+/// Returns the topmost mount at a path from the mount table, without access to its file system, which may hang.
+pub(crate) fn topmost_mount(target: &Path) -> Result<Option<Mounted>, MountsError> {
     // The mount table has paths without symbolic links. Only the parent is resolved: the target itself is no link, and
     // if its file system was shut down, it can't be accessed.
     let (Some(parent), Some(name)) = (target.parent(), target.file_name()) else {
@@ -305,17 +335,22 @@ pub(crate) fn unmount(
                 if device_node(path).is_some_and(loops::is_loop) && loops::is_detached(path)? => {}
             (Err(error), _) => return Err(error),
         }
-        // A call for the volume's statistics holds its root open for a moment.
-        let unmounted = Deadline::after(UNMOUNT_TIMEOUT).poll(|| {
-            match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
-                Err(Errno::BUSY) => Ok(None),
-                other => other.map(Some),
-            }
-        });
-        let unmounted = unmounted.and_then(|it| it.ok_or(Errno::BUSY));
-        unmounted.map_err(failed("umount2", path))?;
+        unmount_topmost(path)?;
     }
     Err(failed("umount2", path)(Errno::BUSY))
+}
+
+/// Unmounts the topmost mount at a path.
+pub(crate) fn unmount_topmost(path: &Path) -> Result<(), MountsError> {
+    // A call for the volume's statistics holds its root open for a moment.
+    let unmounted = Deadline::after(UNMOUNT_TIMEOUT).poll(|| {
+        match rustix::mount::unmount(path, UnmountFlags::NOFOLLOW) {
+            Err(Errno::BUSY) => Ok(None),
+            other => other.map(Some),
+        }
+    });
+    let unmounted = unmounted.and_then(|it| it.ok_or(Errno::BUSY));
+    unmounted.map_err(failed("umount2", path))
 }
 
 /// Returns the error that something else is mounted at a path.
@@ -345,7 +380,7 @@ pub(crate) fn mount_below(directory: &Path) -> Result<Option<Mounted>, MountInfo
     Ok(mounts.find(|mount| mount.mount_point != real && mount.mount_point.starts_with(&real)))
 }
 
-fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountsError {
+pub(crate) fn failed(call: &'static str, path: &Path) -> impl FnOnce(Errno) -> MountsError {
     let path = path.to_owned();
     move |errno| MountsError::Call { call, path, errno }
 }

@@ -16,7 +16,6 @@ use crust_blockfs::loops;
 use crust_state::TargetPath;
 
 use crate::driver::Driver;
-use crate::features::Feature;
 use crate::refusal::Refusal;
 use crate::store::Record;
 
@@ -59,17 +58,6 @@ impl Driver {
         let deadline = Deadline::after(timeout);
         let detached = loops::detach(&self.images.path(id), deadline);
         detached.map(drop).map_err(Refusal::node(id))
-    }
-
-    /// Checks that the driver can access a deferred volume. After a downgrade it can't, and the volume stays mounted by
-    /// the runtime until its pod ends (KEP-2857, story 5).
-    fn check_can_defer(&self, id: &str) -> Result<(), Refusal> {
-        if self.features.has(Feature::DeferFsOps) {
-            return Ok(());
-        }
-        let message = "the container runtime has it mounted, and this driver can't ask the runtime (no DEFER_FS_OPS); \
-                       hint: stop the pod, or upgrade the driver again";
-        Err(Refusal::state(id, message))
     }
 }
 

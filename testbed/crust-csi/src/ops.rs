@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crust_blockfs::fsgroup::FsGroupChangePolicy;
+use crust_nfs::Share;
 use crust_proto::v1::runtime_client::RuntimeClient;
 use crust_proto::v1::{
     CapacityRange, RuntimeExpandVolumeRequest, RuntimeGetVolumeStatsRequest,
@@ -16,12 +17,19 @@ use tokio::runtime::Handle;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
-use crate::capability::MountCapability;
+use crate::capability::{FileSystem, MountCapability};
 use crate::store::Publication;
 
 /// The timeout of a call. kubelet waits two minutes for a CSI call, and an unstage can wait until the pod's mounts are
 /// gone.
 const CALL_TIMEOUT: Duration = Duration::from_secs(110);
+
+/// The storage that the runtime mounts.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Backing<'a> {
+    Device(&'a Path),
+    Share(&'a Share),
+}
 
 type Client = RuntimeClient<Channel>;
 
@@ -40,14 +48,14 @@ impl Ops {
     }
 
     /// Calls `RuntimeStageVolume`.
-    pub(crate) fn stage(
+    pub(crate) fn stage<F: FileSystem>(
         &self,
         target: &TargetPath,
-        device: &Path,
-        mount: &MountCapability,
-        publication: &Publication,
+        backing: Backing<'_>,
+        mount: &MountCapability<F>,
+        publication: &Publication<F>,
     ) -> Result<(), CallFailure> {
-        let request = stage_request(target, device, mount, publication);
+        let request = stage_request(target, backing, mount, publication);
         let stage =
             |mut client: Client, request| async move { client.runtime_stage_volume(request).await };
         self.call(request, stage).map(drop)
@@ -113,11 +121,11 @@ impl Ops {
     }
 }
 
-fn stage_request(
+fn stage_request<F: FileSystem>(
     target: &TargetPath,
-    device: &Path,
-    mount: &MountCapability,
-    publication: &Publication,
+    backing: Backing<'_>,
+    mount: &MountCapability<F>,
+    publication: &Publication<F>,
 ) -> RuntimeStageVolumeRequest {
     use volume_group_change_policy::Policy;
     let policy = mount.change_policy.map(|policy| VolumeGroupChangePolicy {
@@ -127,12 +135,19 @@ fn stage_request(
         }
         .into(),
     });
+    let (kind, backing) = match backing {
+        Backing::Device(device) => (
+            volume_type::Type::Block,
+            device.to_string_lossy().into_owned(),
+        ),
+        Backing::Share(share) => (volume_type::Type::Network, share.to_string()),
+    };
     RuntimeStageVolumeRequest {
         volume_type: Some(VolumeType {
-            r#type: volume_type::Type::Block.into(),
+            r#type: kind.into(),
         }),
         volume_target_path: text(target),
-        volume_backing_path: device.to_string_lossy().into_owned(),
+        volume_backing_path: backing,
         fs_type: mount.fstype.to_string(),
         mount_flags: mount.options.clone(),
         volume_supplemental_group: mount.group.map(|gid| gid.to_string()).unwrap_or_default(),

@@ -76,6 +76,11 @@ pub(crate) enum Refusal {
         "{0} is left out (--without); hint: call only what NodeGetCapabilities and ControllerGetCapabilities list"
     )]
     CapabilityLeftOut(&'static str),
+    /// The driver doesn't have this call.
+    #[error(
+        "this driver does not implement {0}; hint: call only what NodeGetCapabilities and ControllerGetCapabilities list"
+    )]
+    Unimplemented(&'static str),
     /// A call to `crust_ops` failed.
     #[error("volume {volume}: crust_ops: {}", failure.message())]
     Ops {
@@ -168,6 +173,7 @@ impl Refusal {
             Self::OtherNode(_) => (Code::ResourceExhausted, "TOPOLOGY"),
             Self::InvalidToken(_) => (Code::Aborted, "STARTING_TOKEN"),
             Self::CapabilityLeftOut(_) => (Code::Unimplemented, "LEFT_OUT"),
+            Self::Unimplemented(_) => (Code::Unimplemented, "UNIMPLEMENTED"),
             Self::Ops { failure, .. } => (failure.code(), "CRUST_OPS"),
             Self::Data(_) | Self::VolumeData { .. } => (Code::Internal, "DATA"),
             Self::Node { source, .. } if source.is_state() => {

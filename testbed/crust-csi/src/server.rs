@@ -13,7 +13,9 @@ use crust_serve::{DEFAULT_MAX_CONNECTIONS, Daemon, KnownSockets, ServerLimits, S
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
+use crate::csi_driver::CsiDriver;
 use crate::driver::Driver;
+use crate::driver_context::DriverContext;
 use crate::ops::Ops;
 use crate::services::{ControllerService, IdentityService, NodeService, ServiceState};
 use crate::settings::Settings;
@@ -57,12 +59,9 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
         streams: MAX_STREAMS,
     };
     let ops = Ops::new(&settings.crust_ops, Handle::current());
-    let driver = Driver::new(settings, ops)?;
+    let context = DriverContext::new(settings, ops)?;
+    let routes = routes(Driver::new(context)?);
     let socket = listen::bind_unix(&DAEMON, &endpoint)?;
-    let shared = ServiceState::new(driver);
-    let routes = Routes::new(IdentityServer::new(IdentityService(shared.clone())))
-        .add_service(ControllerServer::new(ControllerService(shared.clone())))
-        .add_service(NodeServer::new(NodeService(shared)));
     let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
     servers
         .add(
@@ -88,6 +87,13 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     }
     notify_stopping();
     Ok(servers.shut_down(DRAIN_TIMEOUT).await?)
+}
+
+fn routes(driver: impl CsiDriver) -> Routes {
+    let shared = ServiceState::new(driver);
+    Routes::new(IdentityServer::new(IdentityService(shared.clone())))
+        .add_service(ControllerServer::new(ControllerService(shared.clone())))
+        .add_service(NodeServer::new(NodeService(shared)))
 }
 
 #[cfg(test)]

@@ -6,9 +6,6 @@ mod node;
 use std::sync::Arc;
 
 use crust_proto::csi::v1::identity_server::Identity;
-use crust_proto::csi::v1::plugin_capability::service::Type as ServiceType;
-use crust_proto::csi::v1::plugin_capability::volume_expansion::Type as ExpansionType;
-use crust_proto::csi::v1::plugin_capability::{Service, Type, VolumeExpansion};
 use crust_proto::csi::v1::{
     GetPluginCapabilitiesRequest, GetPluginCapabilitiesResponse, GetPluginInfoRequest,
     GetPluginInfoResponse, PluginCapability, ProbeRequest, ProbeResponse,
@@ -16,17 +13,16 @@ use crust_proto::csi::v1::{
 use crust_serve::KeyedLocks;
 use tonic::{Request, Response, Status};
 
-use crate::driver::Driver;
-use crate::features::Feature;
+use crate::csi_driver::CsiDriver;
 use crate::refusal::Refusal;
 
 pub(crate) use controller::ControllerService;
 pub(crate) use node::NodeService;
 
 /// The driver, and the locks that serialise the calls for a volume.
-#[derive(Debug, Clone)]
-pub(crate) struct ServiceState {
-    driver: Arc<Driver>,
+#[derive(Debug)]
+pub(crate) struct ServiceState<D> {
+    driver: Arc<D>,
     /// Locks for calls that change a volume.
     change_locks: KeyedLocks<String>,
     /// Locks for calls for statistics. If a volume hangs, only one thread waits for it.
@@ -35,8 +31,19 @@ pub(crate) struct ServiceState {
     health_locks: KeyedLocks<String>,
 }
 
-impl ServiceState {
-    pub(crate) fn new(driver: Driver) -> Self {
+impl<D> Clone for ServiceState<D> {
+    fn clone(&self) -> Self {
+        Self {
+            driver: Arc::clone(&self.driver),
+            change_locks: self.change_locks.clone(),
+            stats_locks: self.stats_locks.clone(),
+            health_locks: self.health_locks.clone(),
+        }
+    }
+}
+
+impl<D: CsiDriver> ServiceState<D> {
+    pub(crate) fn new(driver: D) -> Self {
         Self {
             driver: Arc::new(driver),
             change_locks: KeyedLocks::default(),
@@ -50,7 +57,7 @@ impl ServiceState {
     async fn change<T: Send + 'static>(
         &self,
         volume: &str,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
         self.run_exclusive(&self.change_locks, volume, work).await
@@ -60,7 +67,7 @@ impl ServiceState {
     async fn measure<T: Send + 'static>(
         &self,
         volume: &str,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
         self.run_exclusive(&self.stats_locks, volume, work).await
@@ -70,7 +77,7 @@ impl ServiceState {
     async fn examine<T: Send + 'static>(
         &self,
         volume: &str,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
         self.run_exclusive(&self.health_locks, volume, work).await
@@ -80,7 +87,7 @@ impl ServiceState {
         &self,
         locks: &KeyedLocks<String>,
         volume: &str,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let guard = locks.try_lock(&volume.to_owned());
         let guard = guard.ok_or_else(|| Refusal::Pending(volume.to_owned()).into_status())?;
@@ -96,7 +103,7 @@ impl ServiceState {
     async fn ask<T: Send + 'static>(
         &self,
         volume: &str,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         crust_serve::record_volume(&volume);
         self.run(Some(volume), work).await
@@ -106,7 +113,7 @@ impl ServiceState {
     async fn run<T: Send + 'static>(
         &self,
         volume: Option<&str>,
-        work: impl FnOnce(&Driver) -> Result<T, Refusal> + Send + 'static,
+        work: impl FnOnce(&D) -> Result<T, Refusal> + Send + 'static,
     ) -> Result<Response<T>, Status> {
         let driver = Arc::clone(&self.driver);
         let span = tracing::Span::current();
@@ -121,16 +128,16 @@ impl ServiceState {
 
 /// The service `csi.v1.Identity`.
 #[derive(Debug)]
-pub(crate) struct IdentityService(pub(crate) ServiceState);
+pub(crate) struct IdentityService<D>(pub(crate) ServiceState<D>);
 
 #[tonic::async_trait]
-impl Identity for IdentityService {
+impl<D: CsiDriver> Identity for IdentityService<D> {
     async fn get_plugin_info(
         &self,
         _: Request<GetPluginInfoRequest>,
     ) -> Result<Response<GetPluginInfoResponse>, Status> {
         Ok(Response::new(GetPluginInfoResponse {
-            name: self.0.driver.settings.driver_name.clone(),
+            name: self.0.driver.context().settings.driver_name.clone(),
             vendor_version: env!("CARGO_PKG_VERSION").to_owned(),
             ..GetPluginInfoResponse::default()
         }))
@@ -140,35 +147,18 @@ impl Identity for IdentityService {
         &self,
         _: Request<GetPluginCapabilitiesRequest>,
     ) -> Result<Response<GetPluginCapabilitiesResponse>, Status> {
-        let service = |kind: ServiceType| {
-            Type::Service(Service {
-                r#type: kind.into(),
-            })
-        };
-        let online = Type::VolumeExpansion(VolumeExpansion {
-            r#type: ExpansionType::Online.into(),
-        });
-        let can_grow = self.0.driver.features.has(Feature::ExpandVolume);
-        let capabilities = [
-            Some(service(ServiceType::ControllerService)),
-            Some(service(ServiceType::VolumeAccessibilityConstraints)),
-            can_grow.then_some(online),
-        ];
-        let capabilities = capabilities.into_iter().flatten();
+        let capabilities = self.0.driver.plugin_capabilities().into_iter();
         let capabilities = capabilities.map(|it| PluginCapability { r#type: Some(it) });
         Ok(Response::new(GetPluginCapabilitiesResponse {
             capabilities: capabilities.collect(),
         }))
     }
 
-    /// Reports that the driver is ready if the data directory can be read. `crust_ops` is needed only for some volumes.
     async fn probe(&self, _: Request<ProbeRequest>) -> Result<Response<ProbeResponse>, Status> {
-        self.0
-            .run(None, |driver| {
-                driver.images.check()?;
-                driver.store.ids()?;
-                Ok(ProbeResponse { ready: Some(true) })
-            })
-            .await
+        let probe = |driver: &D| {
+            driver.probe()?;
+            Ok(ProbeResponse { ready: Some(true) })
+        };
+        self.0.run(None, probe).await
     }
 }

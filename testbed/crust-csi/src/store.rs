@@ -1,15 +1,17 @@
 //! The records of volumes. Each is a file, which is replaced as a whole.
 
 use std::collections::BTreeMap;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crust_state::files::{Directory, FileError};
 use crust_state::record::Version;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::capability::{Capability, Parameters};
+use crate::capability::{Capability, FileSystem, Parameters};
 use crate::format::Fstype;
 
 /// Values by a path from a request, in the form of [`path_key`](crate::driver::path_key).
@@ -59,9 +61,9 @@ pub(crate) enum Lifecycle {
 
 /// A publication of a volume for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Publication {
+pub(crate) struct Publication<F = Fstype> {
     /// The capability that the volume is published with.
-    pub(crate) usage: Capability,
+    pub(crate) usage: Capability<F>,
     /// Whether this pod can only read the volume.
     pub(crate) read_only: bool,
     /// The program that mounts the volume.
@@ -83,7 +85,7 @@ pub(crate) enum Mounter {
     Kubelet,
 }
 
-impl Publication {
+impl<F: FileSystem> Publication<F> {
     /// Describes the publication in a message.
     pub(crate) fn describe(&self) -> String {
         let by = match self.by {
@@ -134,20 +136,22 @@ const SPARE_FILE: &str = "spare";
 /// The size of the spare file.
 const SPARE_BYTES: usize = 64 * 1024;
 
-/// The records of all volumes.
+/// The records of all volumes, of type `R`.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct Store<R = Record> {
+    _records: PhantomData<fn() -> R>,
     records: Directory,
     data: Directory,
     /// Held while a record uses the space of the spare file.
     spare_lock: Mutex<()>,
 }
 
-impl Store {
+impl<R: Serialize + DeserializeOwned> Store<R> {
     /// Opens the records of a data directory.
     pub(crate) fn open(data: &Path) -> Result<Self, FileError> {
         let data = Directory::create(data)?;
         let store = Self {
+            _records: PhantomData,
             records: data.create_directory(VOLUMES)?,
             data,
             spare_lock: Mutex::new(()),
@@ -170,7 +174,7 @@ impl Store {
     }
 
     /// Saves a record from which something was removed. This succeeds even if the disk is full.
-    pub(crate) fn save_removal(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+    pub(crate) fn save_removal(&self, id: &str, record: &R) -> Result<(), StoreError> {
         match self.save(id, record) {
             Err(StoreError::File(error)) if error.is_full() => {
                 let _guard = self
@@ -190,7 +194,7 @@ impl Store {
 
     /// Returns all volumes in the order of their ids. The record is `None` if it can't be read; calls for that volume
     /// report the error.
-    pub(crate) fn all(&self) -> Result<Vec<(String, Option<Record>)>, StoreError> {
+    pub(crate) fn all(&self) -> Result<Vec<(String, Option<R>)>, StoreError> {
         let read = |id: String| match self.load(&id) {
             Ok(record) => (id, record),
             Err(error) => {
@@ -216,7 +220,7 @@ impl Store {
     }
 
     /// Reads a volume's record. `None` if there is no such volume.
-    pub(crate) fn load(&self, id: &str) -> Result<Option<Record>, StoreError> {
+    pub(crate) fn load(&self, id: &str) -> Result<Option<R>, StoreError> {
         if !is_id(id) {
             return Ok(None);
         }
@@ -231,7 +235,7 @@ impl Store {
     }
 
     /// Writes a volume's record.
-    pub(crate) fn save(&self, id: &str, record: &Record) -> Result<(), StoreError> {
+    pub(crate) fn save(&self, id: &str, record: &R) -> Result<(), StoreError> {
         let file = file(id);
         let bytes = serde_json::to_vec_pretty(record);
         let bytes = bytes.map_err(|source| StoreError::Contents {
@@ -304,7 +308,7 @@ mod tests {
     #[test]
     fn a_record_is_saved_listed_and_removed() {
         let place = tempfile::tempdir().unwrap();
-        let store = Store::open(&place.path().join("data")).unwrap();
+        let store = Store::<Record>::open(&place.path().join("data")).unwrap();
         let (id, record) = (id_of("a"), Record::new("a", 5, Parameters::default()));
         assert_eq!(store.load(&id).unwrap(), None);
         store.save(&id, &record).unwrap();
@@ -318,7 +322,7 @@ mod tests {
     #[test]
     fn the_error_about_a_later_version_names_the_record() {
         let place = tempfile::tempdir().unwrap();
-        let store = Store::open(&place.path().join("data")).unwrap();
+        let store = Store::<Record>::open(&place.path().join("data")).unwrap();
         let id = id_of("a");
         store
             .records

@@ -6,7 +6,8 @@ use crust_blockfs::loops;
 use crust_state::TargetPath;
 use crust_state::info::MountInfo;
 
-use super::{Driver, path_key};
+use super::Driver;
+use crate::driver_context::path_key;
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
@@ -65,17 +66,6 @@ impl Driver {
         loops::find_by_name(&self.images.path(id)).map_err(Refusal::node(id))
     }
 
-    /// Returns whether any volume is staged for a runtime at a target path. This is read from the crust directory,
-    /// which is gone after a reboot, like the mounts. The volume's record still exists then.
-    pub(crate) fn is_anything_staged(
-        &self,
-        id: &str,
-        target: &TargetPath,
-    ) -> Result<bool, Refusal> {
-        let target = self.crust.staged_target(target);
-        self.crust.has_entry(&target).map_err(Refusal::node(id))
-    }
-
     /// Returns whether this volume is staged for a runtime at a target path. Assumes it is if the entry can't be read.
     pub(crate) fn is_staged(
         &self,
@@ -83,7 +73,11 @@ impl Driver {
         devices: &[Device],
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        match self.crust.volume(&self.crust.staged_target(target)) {
+        match self
+            .context
+            .crust
+            .volume(&self.context.crust.staged_target(target))
+        {
             Ok(None) => Ok(false),
             Ok(Some(staged)) => {
                 let device = staged.info().device.as_path();
@@ -93,7 +87,7 @@ impl Driver {
                     || loops::is_detached(device).map_err(Refusal::node(id))?
                     || is_another_disk(staged.info()))
             }
-            Err(_) => self.is_anything_staged(id, target),
+            Err(_) => self.context.is_anything_staged(id, target),
         }
     }
 
@@ -104,7 +98,7 @@ impl Driver {
         devices: &[Device],
         target: &TargetPath,
     ) -> Result<bool, Refusal> {
-        let is_staged = self.is_anything_staged(id, target)?;
+        let is_staged = self.context.is_anything_staged(id, target)?;
         Ok(is_staged && !self.is_staged(id, devices, target)?)
     }
 

@@ -4,7 +4,10 @@ use std::fmt;
 use std::str::FromStr;
 
 use crust_blockfs::fstypes::{FILE_SYSTEM_TYPES, FileSystemType, Format};
+use crust_blockfs::options::MountOptions;
 use serde::{Deserialize, Serialize};
+
+use crate::capability::FileSystem;
 
 /// A file system that a volume can have.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -28,9 +31,6 @@ impl PartialEq for Fstype {
 }
 
 impl Eq for Fstype {}
-
-/// The file system if the request names none. It is the same as kubelet's default.
-pub(crate) const DEFAULT: &str = "ext4";
 
 impl Fstype {
     /// Returns all supported file systems.
@@ -59,6 +59,17 @@ impl Fstype {
     /// Returns the name that mount(8) and the kernel use.
     pub(crate) const fn name(self) -> &'static str {
         self.known.name
+    }
+}
+
+impl FileSystem for Fstype {
+    // The same as kubelet's default.
+    const DEFAULT: &'static str = "ext4";
+
+    const IS_SHARED_BY_NODES: bool = false;
+
+    fn normalize(self, options: MountOptions) -> Result<MountOptions, String> {
+        Ok(options)
     }
 }
 

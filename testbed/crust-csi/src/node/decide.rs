@@ -2,14 +2,15 @@
 
 use crust_state::info::{AccessMode, PodAccess};
 
+use crate::capability::FileSystem;
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication};
 
 /// The decision about a publish request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PublishStep<'p> {
+pub(crate) enum PublishStep<'p, F> {
     /// The publication exists, with this record. Missing parts of it are restored.
-    Existing(&'p Publication),
+    Existing(&'p Publication<F>),
     /// The publication doesn't exist yet.
     New,
 }
@@ -19,13 +20,13 @@ pub(super) enum PublishStep<'p> {
 ///
 /// This is the table in CSI's `NodePublishVolume`. A kubelet before KEP-2485 uses `SINGLE_NODE_WRITER` for
 /// `ReadWriteOnce`, which permits several pods on a node. So a publication with this mode is refused only because of
-/// another publication's newer mode.
-pub(super) fn decide<'p>(
+/// another publication's newer mode. A file system that nodes can share is mounted by several programs without harm.
+pub(crate) fn decide<'p, F: FileSystem>(
     volume: &str,
     target: &str,
-    requested: &Publication,
-    existing: &[(&str, &'p Publication)],
-) -> Result<PublishStep<'p>, Refusal> {
+    requested: &Publication<F>,
+    existing: &[(&str, &'p Publication<F>)],
+) -> Result<PublishStep<'p, F>, Refusal> {
     // An existing publication is kept, regardless of other publications.
     if let Some((_, published)) = existing.iter().find(|(path, _)| *path == target) {
         if is_same(published, requested) {
@@ -61,7 +62,7 @@ pub(super) fn decide<'p>(
             );
             return Err(Refusal::state(volume, message));
         }
-        if publication.by != requested.by {
+        if publication.by != requested.by && !F::IS_SHARED_BY_NODES {
             let message = format!(
                 "it is published at {path}, where {} mounts it, and not {}; hint: let the same program mount the volume for all pods on the node",
                 describe_mounter(publication.by),
@@ -76,7 +77,7 @@ pub(super) fn decide<'p>(
 /// Returns whether a request is the same as the request of an existing publication. kubelet repeats the request after
 /// its own restart, while the pod runs. A driver with other features may have read the same request differently, so the
 /// mounter and the groups are only compared if the features are the same (KEP-2857, stories 4 and 5).
-fn is_same(published: &Publication, requested: &Publication) -> bool {
+fn is_same<F: FileSystem>(published: &Publication<F>, requested: &Publication<F>) -> bool {
     let is_read_alike = published.features != requested.features
         || (published.by == requested.by && published.usage.has_same_groups(&requested.usage));
     is_read_alike
@@ -90,7 +91,7 @@ fn describe_exclusive_use(mode: AccessMode, path: &str) -> String {
     )
 }
 
-const fn access_type(publication: &Publication) -> &'static str {
+const fn access_type<F>(publication: &Publication<F>) -> &'static str {
     if publication.usage.mount.is_some() {
         "as a file system"
     } else {
@@ -106,7 +107,7 @@ const fn describe_mounter(by: Mounter) -> &'static str {
     }
 }
 
-fn difference(published: &Publication, requested: &Publication) -> &'static str {
+fn difference<F>(published: &Publication<F>, requested: &Publication<F>) -> &'static str {
     if published.by != requested.by {
         "and mounted by another"
     } else if published.read_only != requested.read_only {
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::capability::{Capability, MountCapability};
-    use crate::format::fstype_named;
+    use crate::format::{Fstype, fstype_named};
 
     fn publication(mode: AccessMode, by: Mounter) -> Publication {
         Publication {
@@ -144,7 +145,7 @@ mod tests {
     fn step_or_code<'p>(
         requested: &Publication,
         existing: &[(&str, &'p Publication)],
-    ) -> Result<PublishStep<'p>, Code> {
+    ) -> Result<PublishStep<'p, Fstype>, Code> {
         decide("v", "/here", requested, existing).map_err(|refusal| refusal.into_status().code())
     }
 

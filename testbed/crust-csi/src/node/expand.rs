@@ -11,7 +11,8 @@ use crust_state::TargetPath;
 use super::not_at_path;
 use crate::capability::{Capability, MountCapability};
 use crate::controller::to_signed;
-use crate::driver::{Driver, check_present, parse_path, parse_volume_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, parse_path, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::mounts;
 use crate::refusal::Refusal;
@@ -23,7 +24,8 @@ impl Driver {
         &self,
         request: &NodeExpandVolumeRequest,
     ) -> Result<NodeExpandVolumeResponse, Refusal> {
-        self.check_feature(Feature::ExpandVolume, "EXPAND_VOLUME")?;
+        self.context
+            .check_feature(Feature::ExpandVolume, "EXPAND_VOLUME")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         check_present("volume_path", &request.volume_path)?;
@@ -97,8 +99,9 @@ impl Driver {
             return Ok(());
         };
         if publication.by == Mounter::Runtime {
-            self.check_can_defer(id)?;
+            self.context.check_can_defer(id)?;
             let expanded = self
+                .context
                 .ops
                 .expand(target, range.required_bytes, range.limit_bytes);
             return expanded.map(drop).map_err(Refusal::ops(id));

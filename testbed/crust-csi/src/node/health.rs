@@ -7,12 +7,13 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 use tonic::Code;
 
-use super::stats::UsageAndHealth;
-use crate::driver::{Driver, check_present, parse_volume_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Record};
+use crate::usage::UsageAndHealth;
 
 impl Driver {
     /// Handles `NodeGetVolumeHealth`. Without a target path, all target paths of the volume are inspected.
@@ -20,7 +21,8 @@ impl Driver {
         &self,
         request: &NodeGetVolumeHealthRequest,
     ) -> Result<NodeGetVolumeHealthResponse, Refusal> {
-        self.check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
+        self.context
+            .check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         let record = self.record(id)?;
@@ -52,7 +54,7 @@ impl Driver {
     /// the volume has a record and no mount. If such a call is in progress, there is no problem. If one comes during
     /// the inspection, it fails with `ABORTED` and is retried.
     fn recheck_missing_mount(&self, id: &str, path: &TargetPath) -> Result<Health, Refusal> {
-        let Ok(_guard) = self.lock_target(id, path) else {
+        let Ok(_guard) = self.context.lock_target(id, path) else {
             return Ok(Health::default());
         };
         let record = self.record(id)?;

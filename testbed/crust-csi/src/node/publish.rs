@@ -13,10 +13,12 @@ use crust_state::TargetPath;
 
 use super::decide::{PublishStep, decide};
 use crate::capability::{Capability, MountCapability, Parameters};
-use crate::driver::{Driver, check_present, parse_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, ensure_empty_directory, parse_path, path_key};
 use crate::features::Feature;
 use crate::kubelet_paths;
 use crate::mounts;
+use crate::ops::Backing;
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication};
 use crate::target_cleanup::is_vacant;
@@ -54,7 +56,7 @@ impl Driver {
         }
         // After a reboot the image is not attached, and kubelet may not stage the volume again.
         let device = self.attach(id, &record)?;
-        let _guard = self.lock_target(id, &target)?;
+        let _guard = self.context.lock_target(id, &target)?;
         let existing = self.existing_publications(id, &record)?;
         let step = decide(id, &path_key(&target), &requested, &existing)?;
         if let PublishStep::Existing(there) = step {
@@ -99,7 +101,8 @@ impl Driver {
         request: &NodePublishVolumeRequest,
     ) -> Result<Publication, Refusal> {
         let capability = request.volume_capability.as_ref();
-        let mut usage = Capability::from_request("volume_capability", capability, &self.features)?;
+        let mut usage: Capability =
+            Capability::from_request("volume_capability", capability, &self.context.features)?;
         let parameters = Parameters::from_volume_context(&request.volume_context)?;
         let runtimes = &request.runtime_supported_filesystems;
         let by = match &mut usage.mount {
@@ -110,7 +113,7 @@ impl Driver {
             None => Mounter::Driver,
             Some(mount) => {
                 mount.change_policy = mount.change_policy.or(parameters.change_policy);
-                let can_defer = self.features.has(Feature::DeferFsOps);
+                let can_defer = self.context.features.has(Feature::DeferFsOps);
                 if can_defer && (request.defer_fs_ops || parameters.defer) {
                     Mounter::Runtime
                 } else if runtimes.iter().any(|it| *it == mount.fstype.to_string()) {
@@ -124,7 +127,7 @@ impl Driver {
             usage,
             read_only: request.readonly,
             by,
-            features: self.features.publication_feature_names(),
+            features: self.context.features.publication_feature_names(),
         })
     }
 
@@ -153,11 +156,12 @@ impl Driver {
                 }
             }
             // The driver was downgraded since the volume was deferred. The volume is still staged.
-            (_, Mounter::Runtime) if !self.features.has(Feature::DeferFsOps) => {}
+            (_, Mounter::Runtime) if !self.context.features.has(Feature::DeferFsOps) => {}
             (Some(mount), Mounter::Runtime) => {
                 ensure_empty_directory(id, path)?;
-                self.ops
-                    .stage(target, device.path(), mount, requested)
+                self.context
+                    .ops
+                    .stage(target, Backing::Device(device.path()), mount, requested)
                     .map_err(Refusal::ops(id))?;
             }
             (Some(mount), Mounter::Kubelet) => {
@@ -235,17 +239,6 @@ impl Driver {
         loops::set_read_only(&self.images.path(id), read_only).map_err(Refusal::node(id))?;
         mounts::bind_device(device, target).map_err(Refusal::node(id))
     }
-}
-
-/// Creates the target directory of a deferred volume. Fails if something is mounted there.
-fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refusal> {
-    if let Some(mounted) = mounts::mount_at(target).map_err(Refusal::node(id))? {
-        let error = mounts::other_mount_error(target, &mounted);
-        return Err(Refusal::node(id)(error));
-    }
-    mounts::create_target_directory(target)
-        .map(drop)
-        .map_err(Refusal::node(id))
 }
 
 /// Returns what kubelet passes to the runtime for it to mount (KEP-2857's earlier draft).

@@ -7,7 +7,8 @@ use crust_proto::csi::v1::{
 };
 
 use crate::capability::{Capability, Parameters};
-use crate::driver::{Driver, check_present, parse_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, parse_path, path_key};
 use crate::format::{self, FormatRequest, Fstype, Mkfs, NextStep};
 use crate::refusal::Refusal;
 use crate::store::Record;
@@ -25,7 +26,8 @@ impl Driver {
             &request.staging_target_path,
         )?);
         let capability = request.volume_capability.as_ref();
-        let usage = Capability::from_request("volume_capability", capability, &self.features)?;
+        let usage =
+            Capability::from_request("volume_capability", capability, &self.context.features)?;
         Parameters::from_volume_context(&request.volume_context)?;
         let mut record = self.record(id)?;
         if self.loop_device(id)?.is_none() {

@@ -3,12 +3,11 @@
 use std::slice;
 
 use crust_blockfs::device::Device;
-use crust_blockfs::usage::{self, ResourceUsage};
+use crust_blockfs::usage;
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage,
 };
-use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 use crust_volume::HealthCheck;
@@ -17,22 +16,15 @@ use tonic::Code;
 
 use super::not_at_path;
 use crate::controller::to_signed;
-use crate::driver::{Driver, check_present, parse_volume_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, parse_volume_path, path_key};
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::images::ImageError;
 use crate::mounts::{self, MountsError};
 use crate::refusal::Refusal;
 use crate::store::{Mounter, Publication, Record};
-
-/// Usage and health of a volume at a target or staging path.
-#[derive(Debug)]
-pub(super) struct UsageAndHealth {
-    usage: Vec<VolumeUsage>,
-    pub(super) health: Health,
-    /// The message of `VolumeCondition` if there is no problem.
-    healthy_message: String,
-}
+use crate::usage::{UsageAndHealth, amounts, file_system_problem, from_runtime_stats};
 
 impl Driver {
     /// Handles `NodeGetVolumeStats`.
@@ -40,7 +32,8 @@ impl Driver {
         &self,
         request: &NodeGetVolumeStatsRequest,
     ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
-        self.check_feature(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
+        self.context
+            .check_feature(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         check_present("volume_path", &request.volume_path)?;
@@ -56,7 +49,7 @@ impl Driver {
             });
         }
         let inspection = self.inspect_at(id, &record, &path, request.defer_fs_ops)?;
-        let has_condition = self.features.has(Feature::VolumeCondition);
+        let has_condition = self.context.features.has(Feature::VolumeCondition);
         Ok(NodeGetVolumeStatsResponse {
             volume_condition: has_condition.then(|| {
                 inspection
@@ -80,13 +73,13 @@ impl Driver {
         let published = record.published.get(&path_key(path));
         let by = published.map(|publication| publication.by);
         if by == Some(Mounter::Runtime) {
-            self.check_can_defer(id)?;
+            self.context.check_can_defer(id)?;
         }
         if self.is_deferred(id, path, by, defer_fs_ops)? {
             if self.is_other_volume_staged(id, &self.loop_devices(id)?, path)? {
                 return Err(not_at_path(id, path));
             }
-            return match self.ops.stats(path) {
+            return match self.context.ops.stats(path) {
                 Ok(stats) => Ok(from_runtime_stats(stats)),
                 Err(failure) => {
                     let astray = files_on_host(path, &failure);
@@ -138,10 +131,12 @@ impl Driver {
         by: Option<Mounter>,
         defer_fs_ops: bool,
     ) -> Result<bool, Refusal> {
-        if !self.features.has(Feature::DeferFsOps) || by == Some(Mounter::Driver) {
+        if !self.context.features.has(Feature::DeferFsOps) || by == Some(Mounter::Driver) {
             return Ok(false);
         }
-        Ok(defer_fs_ops || by == Some(Mounter::Runtime) || self.is_anything_staged(id, path)?)
+        Ok(defer_fs_ops
+            || by == Some(Mounter::Runtime)
+            || self.context.is_anything_staged(id, path)?)
     }
 }
 
@@ -211,23 +206,6 @@ fn inspect_mount(
     })
 }
 
-/// Returns the problem of a mounted file system. A file system that answers can still be used.
-fn file_system_problem(answers: bool, message: String) -> Problem {
-    let (status, reason) = if answers {
-        (VolumeHealthErrorType::Degraded, "FileSystemDegraded")
-    } else {
-        (
-            VolumeHealthErrorType::Inaccessible,
-            "FileSystemInaccessible",
-        )
-    };
-    Problem {
-        status,
-        reason,
-        message,
-    }
-}
-
 /// Returns a problem if no runtime uses the volume and its target directory contains files. Then a pod runs under a
 /// handler without runcrust and writes to the host's disk.
 fn files_on_host(path: &TargetPath, failure: &CallFailure) -> Option<Problem> {
@@ -246,42 +224,4 @@ fn files_on_host(path: &TargetPath, failure: &CallFailure) -> Option<Problem> {
         reason: "FilesOnTheHost",
         message,
     })
-}
-
-fn amounts(amounts: ResourceUsage, unit: Unit) -> VolumeUsage {
-    VolumeUsage {
-        available: to_signed(amounts.available),
-        total: to_signed(amounts.total),
-        used: to_signed(amounts.used),
-        unit: unit.into(),
-    }
-}
-
-fn from_runtime_stats(stats: RuntimeGetVolumeStatsResponse) -> UsageAndHealth {
-    let usage = stats.usage.into_iter().map(|usage| VolumeUsage {
-        available: usage.available,
-        total: usage.total,
-        used: usage.used,
-        unit: match runtimes::Unit::try_from(usage.unit) {
-            Ok(runtimes::Unit::Bytes) => Unit::Bytes,
-            Ok(runtimes::Unit::Inodes) => Unit::Inodes,
-            Ok(runtimes::Unit::Unknown) | Err(_) => Unit::Unknown,
-        }
-        .into(),
-    });
-    let usage: Vec<VolumeUsage> = usage.collect();
-    let condition = stats.volume_condition.unwrap_or_default();
-    if condition.abnormal {
-        let problem = file_system_problem(!usage.is_empty(), condition.message);
-        return UsageAndHealth {
-            usage,
-            health: problem.into(),
-            healthy_message: String::new(),
-        };
-    }
-    UsageAndHealth {
-        usage,
-        health: Health::default(),
-        healthy_message: condition.message,
-    }
 }

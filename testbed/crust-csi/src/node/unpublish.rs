@@ -7,10 +7,10 @@
 
 use crust_blockfs::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
-use crust_serve::client::CallFailure;
 use crust_state::TargetPath;
 
-use crate::driver::{Driver, check_present, parse_path, path_key};
+use crate::driver::Driver;
+use crate::driver_context::{check_present, parse_path, path_key};
 use crate::features::Feature;
 use crate::kubelet_paths;
 use crate::mounts;
@@ -30,7 +30,7 @@ impl Driver {
             self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
             return Ok(NodeUnpublishVolumeResponse {});
         };
-        let _guard = self.lock_target(id, &target)?;
+        let _guard = self.context.lock_target(id, &target)?;
         let devices = self.loop_devices(id)?;
         let published = record.published.get(&path_key(&target));
         let by = published.map(|publication| publication.by);
@@ -54,37 +54,16 @@ impl Driver {
             return Ok(NodeUnpublishVolumeResponse {});
         }
         // The volume is unstaged first. Until then a pod may use it.
-        if by != Some(Mounter::Driver) && self.features.has(Feature::DeferFsOps) {
+        if by != Some(Mounter::Driver) && self.context.features.has(Feature::DeferFsOps) {
             let is_deferred = request.defer_fs_ops || by == Some(Mounter::Runtime);
-            self.unstage_deferred(id, &target, is_deferred)?;
+            self.context.unstage_deferred(id, &target, is_deferred)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
-        self.clean_up_path(id, &target)?;
+        self.context.clean_up_path(id, &target)?;
         if record.published.remove(&path_key(&target)).is_some() {
             self.save_publication_removal(id, &record, by)?;
         }
         Ok(NodeUnpublishVolumeResponse {})
-    }
-
-    /// Unstages a deferred volume with `crust_ops`. A kubelet that doesn't know of deferral doesn't set `defer_fs_ops`,
-    /// so the crust directory is read, too. If it has no entry, a stage may still be in progress, which `crust_ops`
-    /// ends. If `crust_ops` isn't running either, as after a reboot, there is nothing to do.
-    pub(super) fn unstage_deferred(
-        &self,
-        id: &str,
-        target: &TargetPath,
-        is_deferred: bool,
-    ) -> Result<(), Refusal> {
-        let is_staged = self.is_anything_staged(id, target)?;
-        if !is_deferred && !is_staged {
-            return Ok(());
-        }
-        match self.ops.unstage(target) {
-            // No stage outlives `crust_ops`, and what a stage has left can be seen by now. (`gc` removes what a stage
-            // leaves in its last moment, because the target directory is gone by then.)
-            Err(CallFailure::Unreachable(_)) if !self.is_anything_staged(id, target)? => Ok(()),
-            unstaged => unstaged.map_err(Refusal::ops(id)),
-        }
     }
 
     /// Saves a record from which a publication was removed. Only the record shows whether a publication that is left to
@@ -127,7 +106,7 @@ impl Driver {
         target: &TargetPath,
         defer_fs_ops: bool,
     ) -> Result<(), Refusal> {
-        let _guard = self.lock_target(id, target)?;
+        let _guard = self.context.lock_target(id, target)?;
         let devices = self.loop_devices_of_unknown(id)?;
         self.check_not_other_volumes(id, target)?;
         if self.is_other_volume_staged(id, &devices, target)? {
@@ -138,15 +117,15 @@ impl Driver {
             );
             return Err(Refusal::state(id, message));
         }
-        if self.features.has(Feature::DeferFsOps) {
-            self.unstage_deferred(id, target, defer_fs_ops)?;
+        if self.context.features.has(Feature::DeferFsOps) {
+            self.context.unstage_deferred(id, target, defer_fs_ops)?;
         }
         self.clean_up_unknown(id, &devices, target)
     }
 
     /// Handles `NodeUnstageVolume` for a volume that doesn't exist.
     pub(super) fn unstage_unknown(&self, id: &str, staging: &TargetPath) -> Result<(), Refusal> {
-        let _guard = self.lock_target(id, staging)?;
+        let _guard = self.context.lock_target(id, staging)?;
         let path = path_key(staging);
         for (other, record) in self.store.all()? {
             if record.is_some_and(|it| it.staged.contains_key(&path)) {
@@ -165,8 +144,8 @@ impl Driver {
         path: &TargetPath,
     ) -> Result<(), Refusal> {
         mounts::unmount(devices, None, path.as_path()).map_err(Refusal::node(id))?;
-        if kubelet_paths::directory(path, &self.settings.driver_name).is_some() {
-            self.clean_up_path(id, path)?;
+        if kubelet_paths::directory(path, &self.context.settings.driver_name).is_some() {
+            self.context.clean_up_path(id, path)?;
         }
         tracing::info!("volume {id}: does not exist; {path:?} has been cleaned up");
         Ok(())

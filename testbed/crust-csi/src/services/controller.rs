@@ -1,7 +1,6 @@
 //! The service `csi.v1.Controller`: runs each call on the driver.
 
 use crust_proto::csi::v1::controller_server::Controller;
-use crust_proto::csi::v1::controller_service_capability::rpc::Type as RpcType;
 use crust_proto::csi::v1::controller_service_capability::{Rpc, Type};
 use crust_proto::csi::v1::{
     ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
@@ -15,20 +14,19 @@ use crust_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::ServiceState;
-use crate::features::Feature;
-use crate::store::id_of;
+use crate::csi_driver::CsiDriver;
 
 #[derive(Debug)]
-pub(crate) struct ControllerService(pub(crate) ServiceState);
+pub(crate) struct ControllerService<D>(pub(crate) ServiceState<D>);
 
 #[tonic::async_trait]
-impl Controller for ControllerService {
+impl<D: CsiDriver> Controller for ControllerService<D> {
     async fn create_volume(
         &self,
         request: Request<CreateVolumeRequest>,
     ) -> Result<Response<CreateVolumeResponse>, Status> {
         let request = request.into_inner();
-        let id = id_of(&request.name);
+        let id = self.0.driver.id_to_create(&request);
         self.0
             .change(&id, move |driver| driver.create(&request))
             .await
@@ -99,25 +97,7 @@ impl Controller for ControllerService {
         &self,
         _: Request<ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<ControllerGetCapabilitiesResponse>, Status> {
-        let features = &self.0.driver.features;
-        let optional = [
-            (Feature::ExpandVolume, RpcType::ExpandVolume),
-            (
-                Feature::SingleNodeMultiWriter,
-                RpcType::SingleNodeMultiWriter,
-            ),
-            (Feature::GetVolumeHealth, RpcType::GetVolumeHealth),
-            (Feature::GetVolumeHealth, RpcType::ListVolumeHealth),
-        ];
-        let there = optional
-            .into_iter()
-            .filter(|(feature, _)| features.has(*feature));
-        let always = [
-            RpcType::CreateDeleteVolume,
-            RpcType::ListVolumes,
-            RpcType::GetCapacity,
-        ];
-        let all = always.into_iter().chain(there.map(|(_, rpc)| rpc));
+        let all = self.0.driver.controller_capabilities().into_iter();
         let capabilities = all.map(|rpc| ControllerServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),
         });

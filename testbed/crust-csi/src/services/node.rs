@@ -1,7 +1,6 @@
 //! The service `csi.v1.Node`: runs each call on the driver.
 
 use crust_proto::csi::v1::node_server::Node;
-use crust_proto::csi::v1::node_service_capability::rpc::Type as RpcType;
 use crust_proto::csi::v1::node_service_capability::{Rpc, Type};
 use crust_proto::csi::v1::{
     NodeExpandVolumeRequest, NodeExpandVolumeResponse, NodeGetCapabilitiesRequest,
@@ -15,22 +14,23 @@ use crust_proto::csi::v1::{
 use tonic::{Request, Response, Status};
 
 use super::ServiceState;
-use crate::features::{Feature, KnownFields};
+use crate::csi_driver::CsiDriver;
+use crate::features::KnownFields;
 
 #[derive(Debug)]
-pub(crate) struct NodeService(pub(crate) ServiceState);
+pub(crate) struct NodeService<D>(pub(crate) ServiceState<D>);
 
-impl NodeService {
+impl<D: CsiDriver> NodeService<D> {
     /// Returns the request without the fields that a driver with these capabilities doesn't know.
     fn known_fields<R: KnownFields>(&self, request: Request<R>) -> R {
         let mut request = request.into_inner();
-        request.clear_unknown_fields(&self.0.driver.features);
+        request.clear_unknown_fields(&self.0.driver.context().features);
         request
     }
 }
 
 #[tonic::async_trait]
-impl Node for NodeService {
+impl<D: CsiDriver> Node for NodeService<D> {
     async fn node_stage_volume(
         &self,
         request: Request<NodeStageVolumeRequest>,
@@ -101,14 +101,7 @@ impl Node for NodeService {
         &self,
         _: Request<NodeGetStorageHealthRequest>,
     ) -> Result<Response<NodeGetStorageHealthResponse>, Status> {
-        self.0
-            .run(None, |driver| {
-                driver.check_feature(Feature::GetStorageHealth, "GET_STORAGE_HEALTH")?;
-                Ok(NodeGetStorageHealthResponse {
-                    backend_health: driver.storage_health(),
-                })
-            })
-            .await
+        self.0.run(None, CsiDriver::storage_health).await
     }
 
     async fn node_expand_volume(
@@ -126,8 +119,7 @@ impl Node for NodeService {
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let optional = self.0.driver.features.node_capabilities();
-        let all = std::iter::once(RpcType::StageUnstageVolume).chain(optional);
+        let all = self.0.driver.node_capabilities().into_iter();
         let capabilities = all.map(|rpc| NodeServiceCapability {
             r#type: Some(Type::Rpc(Rpc { r#type: rpc.into() })),
         });
@@ -141,10 +133,11 @@ impl Node for NodeService {
         _: Request<NodeGetInfoRequest>,
     ) -> Result<Response<NodeGetInfoResponse>, Status> {
         let driver = &self.0.driver;
+        let settings = &driver.context().settings;
         Ok(Response::new(NodeGetInfoResponse {
-            node_id: driver.settings.node_id(),
-            max_volumes_per_node: driver.settings.max_volumes,
-            accessible_topology: Some(driver.topology()),
+            node_id: settings.node_id(),
+            max_volumes_per_node: settings.max_volumes,
+            accessible_topology: driver.accessible_topology(),
         }))
     }
 }
