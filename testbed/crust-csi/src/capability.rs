@@ -62,7 +62,11 @@ impl Parameters {
         Self::read("volume_context", context)
     }
 
-    fn read(field: &'static str, keys: &HashMap<String, String>) -> Result<Self, FieldError> {
+    /// Reads the keys that have the driver's prefix. `field` is the field of the request that has them.
+    pub(crate) fn read(
+        field: &'static str,
+        keys: &HashMap<String, String>,
+    ) -> Result<Self, FieldError> {
         let mut read = Self::default();
         for (key, value) in keys.iter().filter(|(key, _)| is_own_key(key)) {
             let invalid = |reason: String| FieldError::new(field, format!("{key}: {reason}"));

@@ -1,6 +1,6 @@
 //! The calls of the controller service: volumes are created, expanded, listed and deleted.
 
-mod capacity_range;
+pub(crate) mod capacity_range;
 
 use std::collections::HashMap;
 use std::sync::PoisonError;

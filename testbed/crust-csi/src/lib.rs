@@ -34,6 +34,7 @@ mod health;
 mod images;
 mod kubelet_paths;
 mod mounts;
+mod nfs;
 mod node;
 mod ops;
 mod refusal;
@@ -47,7 +48,7 @@ mod usage;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory as _;
 
 use settings::Settings;
 
@@ -57,7 +58,7 @@ const NAME: &str = "crust-csi";
 /// Runs the program and returns its exit code.
 #[must_use]
 pub fn main() -> ExitCode {
-    let settings = Settings::parse();
+    let settings = Settings::parse_or_exit();
     crust_serve::process::main(NAME, settings.log_level, server::serve(settings))
 }
 

@@ -1,6 +1,6 @@
 //! The calls of the node service: stage, publish, statistics, health, expansion.
 
-mod decide;
+pub(crate) mod decide;
 mod expand;
 mod health;
 mod publish;

@@ -15,6 +15,7 @@ use crate::field_error::FieldError;
 use crate::format::FormatError;
 use crate::images::ImageError;
 use crate::mounts::MountsError;
+use crate::nfs::DirectoryError;
 use crate::store::StoreError;
 use crate::target_cleanup::CleanupError;
 
@@ -112,6 +113,9 @@ pub(crate) enum NodeError {
     Cleanup(#[from] CleanupError),
     #[error(transparent)]
     Resize(#[from] ResizeError),
+    /// A volume's directory can't be created or removed on its server.
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
     /// The crust directory can't be read.
     #[error(transparent)]
     Crust(#[from] FileError),
@@ -228,10 +232,14 @@ impl Refusal {
             Self::Field(FieldError { field, reason }) => Some((*field, reason.as_str())),
             _ => None,
         };
+        let mut message = error_message(self);
+        if let (Some(_), Some(volume)) = (field, requested) {
+            message = format!("volume {volume}: {message}");
+        }
         let reply = ErrorReply {
             code,
             reason,
-            message: &error_message(self),
+            message: &message,
             volume: self.volume().map(String::as_str).or(requested),
             field,
         };
@@ -252,7 +260,7 @@ impl NodeError {
                 error,
                 ResizeError::Growth(GrowthError::Refused { .. } | GrowthError::Unsupported { .. })
             ),
-            Self::Device(_) | Self::Crust(_) => false,
+            Self::Device(_) | Self::Directory(_) | Self::Crust(_) => false,
         }
     }
 }

@@ -16,9 +16,10 @@ use tonic::service::Routes;
 use crate::csi_driver::CsiDriver;
 use crate::driver::Driver;
 use crate::driver_context::DriverContext;
+use crate::nfs::NfsDriver;
 use crate::ops::Ops;
 use crate::services::{ControllerService, IdentityService, NodeService, ServiceState};
-use crate::settings::Settings;
+use crate::settings::{DriverKind, Settings};
 
 /// The maximum number of calls in progress on one connection. An orchestrator uses one connection for all volumes.
 const MAX_STREAMS: u32 = 128;
@@ -60,7 +61,10 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     };
     let ops = Ops::new(&settings.crust_ops, Handle::current());
     let context = DriverContext::new(settings, ops)?;
-    let routes = routes(Driver::new(context)?);
+    let routes = match context.settings.driver {
+        DriverKind::Block => routes(Driver::new(context)?),
+        DriverKind::Nfs => routes(NfsDriver::new(context)?),
+    };
     let socket = listen::bind_unix(&DAEMON, &endpoint)?;
     let mut servers = Servers::new(&DAEMON, limits, Arc::new(()));
     servers

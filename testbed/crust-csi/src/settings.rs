@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, ValueEnum};
 use crust_serve::flags::{host_name, parse_absolute_path, parse_socket_path};
 use crust_serve::log::LogLevel;
 
@@ -14,7 +15,23 @@ pub(crate) const MAX_LABEL_BYTES: usize = 63;
 /// The default of `--driver-name`, which is the `provisioner` in a `StorageClass`.
 pub(crate) const DRIVER: &str = "csi.crust.dev";
 
-/// A CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857)
+/// The default of `--driver-name` with `--driver nfs`.
+pub(crate) const NFS_DRIVER: &str = "nfs.csi.crust.dev";
+
+/// The volumes that the driver has.
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverKind {
+    /// Image files on this node, attached as loop devices.
+    Block,
+    /// Directories of shares of NFS servers.
+    Nfs,
+}
+
+/// A CSI driver on loop devices or NFS shares that can defer mounts to the container runtime (KEP-2857)
 #[allow(
     clippy::doc_markdown,
     reason = "clap prints the comments as help, without markup"
@@ -22,19 +39,23 @@ pub(crate) const DRIVER: &str = "csi.crust.dev";
 #[derive(Debug, Clone, Parser)]
 #[command(name = "crust-csi", version)]
 pub(crate) struct Settings {
+    /// Volumes that the driver has. With nfs, the defaults of --endpoint, --driver-name and --data-dir have nfs in their
+    /// names
+    #[arg(long, value_name = "KIND", value_enum, default_value = "block")]
+    pub(crate) driver: DriverKind,
     /// Socket to serve CSI on
-    #[arg(long, value_name = "unix://PATH", value_parser = parse_socket_path, default_value = "unix:///run/crust-csi/csi.sock")]
+    #[arg(long, value_name = "unix://PATH", value_parser = parse_socket_path, default_value = "unix:///run/crust-csi/csi.sock", default_value_if("driver", "nfs", "unix:///run/crust-csi-nfs/csi.sock"))]
     pub(crate) endpoint: PathBuf,
     /// Name of this node [default: the host name]
     #[arg(long, value_name = "ID", value_parser = node_id)]
     node_id: Option<String>,
     /// Name of the driver, as in the provisioner of a StorageClass
-    #[arg(long, value_name = "NAME", value_parser = driver_name, default_value = DRIVER)]
+    #[arg(long, value_name = "NAME", value_parser = driver_name, default_value = DRIVER, default_value_if("driver", "nfs", NFS_DRIVER))]
     pub(crate) driver_name: String,
     /// Directory for the images and records of volumes
-    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crust-csi")]
+    #[arg(long, value_name = "DIR", value_parser = parse_absolute_path, default_value = "/var/lib/crust-csi", default_value_if("driver", "nfs", "/var/lib/crust-csi-nfs"))]
     pub(crate) data_dir: PathBuf,
-    /// Maximum total size of all volumes in bytes [default: the space in the data directory's file system]
+    /// Maximum total size of all volumes in bytes; not with --driver nfs [default: the space in the data directory's file system]
     #[arg(long, value_name = "BYTES")]
     pub(crate) capacity: Option<u64>,
     /// Maximum number of volumes in use on this node; 0 is no limit
@@ -62,9 +83,30 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// Parses the command line of this process. Prints an error and ends the process if it is invalid.
+    pub(crate) fn parse_or_exit() -> Self {
+        let settings = Self::parse();
+        if settings.driver == DriverKind::Nfs && settings.capacity.is_some() {
+            let message = "--capacity can't be used with --driver nfs: the server limits the size of its shares";
+            Self::command()
+                .error(ErrorKind::ArgumentConflict, message)
+                .exit();
+        }
+        settings
+    }
+
     /// Returns the driver's capabilities.
     pub(crate) fn features(&self) -> Features {
-        Features::without(&self.without)
+        let unsupported: &[Feature] = match self.driver {
+            DriverKind::Block => &[],
+            // The server has no size for a directory, and its health isn't known here.
+            DriverKind::Nfs => &[
+                Feature::ExpandVolume,
+                Feature::GetVolumeHealth,
+                Feature::GetStorageHealth,
+            ],
+        };
+        Features::without(&[unsupported, &self.without].concat())
     }
 
     /// Returns the node's name. It is not validated if it is the host name.

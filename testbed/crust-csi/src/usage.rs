@@ -2,7 +2,7 @@
 
 use crust_blockfs::usage::ResourceUsage;
 use crust_proto::csi::v1::volume_usage::Unit;
-use crust_proto::csi::v1::{VolumeHealthErrorType, VolumeUsage};
+use crust_proto::csi::v1::{NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage};
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 
 use crate::controller::to_signed;
@@ -15,6 +15,18 @@ pub(crate) struct UsageAndHealth {
     pub(crate) health: Health,
     /// The message of `VolumeCondition` if there is no problem.
     pub(crate) healthy_message: String,
+}
+
+impl UsageAndHealth {
+    /// Returns the response of `NodeGetVolumeStats`, with the condition if the driver has that capability.
+    pub(crate) fn into_response(self, has_condition: bool) -> NodeGetVolumeStatsResponse {
+        NodeGetVolumeStatsResponse {
+            volume_condition: has_condition
+                .then(|| self.health.to_volume_condition(&self.healthy_message)),
+            usage: self.usage,
+            source: String::new(),
+        }
+    }
 }
 
 /// Returns the problem of a mounted file system. A file system that answers can still be used.

@@ -12,14 +12,14 @@ const DEFAULT: u64 = 1 << 30;
 
 /// The limits of a volume's size in bytes. 0 means no limit.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct SizeRange {
+pub(crate) struct SizeRange {
     min: u64,
     max: u64,
 }
 
 impl SizeRange {
     /// Reads the limits from a request.
-    pub(super) fn from_request(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
+    pub(crate) fn from_request(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
         let range = range.copied().unwrap_or_default();
         let bytes = |name, value: i64| {
             u64::try_from(value).map_err(|_| {
@@ -35,13 +35,18 @@ impl SizeRange {
         Ok(Self { min, max })
     }
 
+    /// Returns the smallest size that is requested. 0 if there is none.
+    pub(crate) const fn required(self) -> u64 {
+        self.min
+    }
+
     /// Returns whether a size is within the limits.
-    pub(super) fn contains(self, size: u64) -> bool {
+    pub(crate) fn contains(self, size: u64) -> bool {
         size >= self.min && (self.max == 0 || size <= self.max)
     }
 
     /// Returns the size of a new volume: the smallest that is possible, or the default if there is no minimum.
-    pub(super) fn new_size(self, usages: &[Capability]) -> Result<u64, Refusal> {
+    pub(crate) fn new_size(self, usages: &[Capability]) -> Result<u64, Refusal> {
         let min = min_size(usages);
         let requested = if self.min == 0 {
             let usual = if self.max == 0 {
@@ -57,7 +62,7 @@ impl SizeRange {
     }
 
     /// Returns the new size of a volume that has `now` bytes. A volume never shrinks.
-    pub(super) fn expanded_size(self, now: u64) -> Result<u64, Refusal> {
+    pub(crate) fn expanded_size(self, now: u64) -> Result<u64, Refusal> {
         if self.contains(now) {
             return Ok(now);
         }
@@ -94,7 +99,7 @@ impl SizeRange {
 }
 
 /// Returns the minimum size in bytes of a volume with these capabilities.
-pub(super) fn min_size(usages: &[Capability]) -> u64 {
+pub(crate) fn min_size(usages: &[Capability]) -> u64 {
     let min = |usage: &Capability| {
         usage
             .mount

@@ -50,15 +50,7 @@ impl Driver {
         }
         let inspection = self.inspect_at(id, &record, &path, request.defer_fs_ops)?;
         let has_condition = self.context.features.has(Feature::VolumeCondition);
-        Ok(NodeGetVolumeStatsResponse {
-            volume_condition: has_condition.then(|| {
-                inspection
-                    .health
-                    .to_volume_condition(&inspection.healthy_message)
-            }),
-            usage: inspection.usage,
-            source: String::new(),
-        })
+        Ok(inspection.into_response(has_condition))
     }
 
     /// Returns the usage and the problems of a volume at a target or staging path. `defer_fs_ops` is the request's

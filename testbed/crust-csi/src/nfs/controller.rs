@@ -1,0 +1,119 @@
+//! The calls of the controller service. Each volume that is created is a directory below the share of its
+//! `StorageClass`. Nothing is recorded: the volume's id says where it is, so any node can delete it.
+
+use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
+use crust_proto::csi::v1::{
+    CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
+    ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
+    VolumeCapability,
+};
+
+use super::location::{ProvisionedVolume, ShareParameters};
+use super::node::check_file_system;
+use super::{Capability, NfsDriver, directory};
+use crate::controller::capacity_range::SizeRange;
+use crate::controller::{check_name, check_unsupported_fields, to_signed};
+use crate::driver_context::check_present;
+use crate::refusal::Refusal;
+
+impl NfsDriver {
+    /// Handles `CreateVolume`. The requested size is reported and not enforced.
+    pub(super) fn create(
+        &self,
+        request: &CreateVolumeRequest,
+    ) -> Result<CreateVolumeResponse, Refusal> {
+        check_name(&request.name)?;
+        self.check_capabilities(&request.volume_capabilities)?;
+        check_unsupported_fields(request)?;
+        let size = SizeRange::from_request(request.capacity_range.as_ref())?.required();
+        let parameters = ShareParameters::from_storage_class(&request.parameters)?;
+        let volume = parameters.new_volume(&request.name, &request.parameters)?;
+        let id = volume.id();
+        directory::create(&volume).map_err(Refusal::node(&id))?;
+        tracing::info!("volume {id}: created for {:?}", request.name);
+        let mut context = volume.context();
+        context.extend(parameters.common.context());
+        Ok(CreateVolumeResponse {
+            volume: Some(Volume {
+                capacity_bytes: to_signed(size),
+                volume_id: id,
+                volume_context: context,
+                content_source: None,
+                accessible_topology: Vec::new(),
+            }),
+        })
+    }
+
+    /// Handles `DeleteVolume`. Only directories that the driver created are deleted, as the form of the id says.
+    pub(super) fn delete(
+        &self,
+        request: &DeleteVolumeRequest,
+    ) -> Result<DeleteVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        check_present("volume_id", id)?;
+        if let Some(record) = self.record(id)?
+            && let Some((target, _)) = self.existing_publications(&record)?.first()
+        {
+            let message =
+                format!("it is published at {target}; hint: call NodeUnpublishVolume first");
+            return Err(Refusal::state(id, message));
+        }
+        let volume = match ProvisionedVolume::parse(id) {
+            Ok(volume) => volume,
+            Err(error) => {
+                tracing::warn!(
+                    "volume {id}: nothing is deleted, because this driver did not create it: {error}"
+                );
+                return Ok(DeleteVolumeResponse {});
+            }
+        };
+        directory::remove(&volume).map_err(Refusal::node(id))?;
+        tracing::info!("volume {id}: deleted");
+        Ok(DeleteVolumeResponse {})
+    }
+
+    /// Handles `ValidateVolumeCapabilities`. Doesn't contact the server.
+    pub(super) fn validate(
+        &self,
+        request: ValidateVolumeCapabilitiesRequest,
+    ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
+        check_present("volume_id", &request.volume_id)?;
+        let missing = |it: &VolumeCapability| it.access_type.is_none() || it.access_mode.is_none();
+        if request.volume_capabilities.is_empty() || request.volume_capabilities.iter().any(missing)
+        {
+            return Err(Refusal::field(
+                "volume_capabilities",
+                "is required, with an access_mode and an access_type in each capability",
+            ));
+        }
+        let checked = self
+            .check_capabilities(&request.volume_capabilities)
+            .and_then(|()| {
+                if !request.volume_context.is_empty() {
+                    let context = ShareParameters::from_volume_context(&request.volume_context)?;
+                    context.mounted_share()?;
+                }
+                Ok(())
+            });
+        Ok(match checked {
+            Ok(()) => ValidateVolumeCapabilitiesResponse {
+                confirmed: Some(Confirmed {
+                    volume_context: request.volume_context,
+                    volume_capabilities: request.volume_capabilities,
+                    parameters: request.parameters,
+                }),
+                message: String::new(),
+            },
+            Err(refusal) => ValidateVolumeCapabilitiesResponse {
+                confirmed: None,
+                message: refusal.to_string(),
+            },
+        })
+    }
+
+    fn check_capabilities(&self, capabilities: &[VolumeCapability]) -> Result<(), Refusal> {
+        let usages = Capability::all_from_request(capabilities, &self.context.features)?;
+        let mut usages = usages.iter();
+        usages.try_for_each(|usage| check_file_system("volume_capabilities", usage))
+    }
+}

@@ -1,0 +1,148 @@
+//! The directories of volumes on a server. They are reached through a mount that isn't attached anywhere.
+
+use std::fs;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::errno::{self, Name};
+use crust_blockfs::options;
+use crust_nfs::mount::{ShareMountError, ShareMountRequest, mount_detached};
+use crust_nfs::options::normalize;
+use rustix::fs::{Mode, OFlags, fchmod, mkdirat, openat};
+use rustix::io::Errno;
+
+use super::fstype::NfsType;
+use super::location::ProvisionedVolume;
+use crate::capability::FileSystem as _;
+
+/// The mount options for work on the share itself. A server that stops answering ends the call with an error, and
+/// nothing is locked.
+const OPTIONS: &str = "soft,timeo=100,nolock,nosuid,nodev,noexec";
+
+/// The timeout for contacting the server, which is below csi-provisioner's usual timeout.
+const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The mode of a new volume, as with csi-driver-nfs. A server that maps root to another user lets nobody change the
+/// owner or the group, and a workload of any user must be able to write.
+const MODE: Mode = Mode::from_raw_mode(0o777);
+
+/// The reason why a volume's directory can't be created or removed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DirectoryError {
+    #[error(transparent)]
+    Mount(#[from] ShareMountError),
+    /// A system call failed.
+    #[error("{call} {path:?} in {share}: {}; hint: {}", Name(*errno), hint(*errno))]
+    Call {
+        call: &'static str,
+        path: String,
+        share: String,
+        errno: Errno,
+    },
+}
+
+fn hint(errno: Errno) -> &'static str {
+    match errno {
+        Errno::ACCESS | Errno::PERM => {
+            "let the server export the share to this node without mapping root to another user (no_root_squash), or give \
+             that user the directory"
+        }
+        Errno::ROFS => "let the server export the share for writing (rw)",
+        Errno::NOSPC | Errno::DQUOT => "free space on the server",
+        Errno::IO | Errno::TIMEDOUT => "check that the server answers; the call is retried",
+        _ => "check the directory on the server",
+    }
+}
+
+/// Creates the directory of a volume, unless it exists.
+pub(super) fn create(volume: &ProvisionedVolume) -> Result<(), DirectoryError> {
+    let mut parent = mount(volume)?;
+    let mut path = String::new();
+    for (index, name) in volume.directory.iter().enumerate() {
+        path.push('/');
+        path.push_str(name);
+        let is_new = match mkdirat(&parent, name.as_str(), MODE) {
+            Ok(()) => true,
+            Err(Errno::EXIST) => false,
+            Err(errno) => return Err(failed("mkdir", &path, volume)(errno)),
+        };
+        let is_volume = index + 1 == volume.directory.len();
+        let access = if is_new && is_volume {
+            OFlags::RDONLY
+        } else {
+            OFlags::PATH
+        };
+        let flags = access | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = openat(&parent, name.as_str(), flags, Mode::empty());
+        let directory = directory.map_err(failed("open", &path, volume))?;
+        if is_new && is_volume {
+            // The umask applies to mkdir.
+            fchmod(&directory, MODE).map_err(failed("chmod", &path, volume))?;
+        }
+        parent = directory;
+    }
+    Ok(())
+}
+
+/// Removes the directory of a volume with everything in it. Succeeds if it doesn't exist.
+pub(super) fn remove(volume: &ProvisionedVolume) -> Result<(), DirectoryError> {
+    let mut parent = mount(volume)?;
+    let path = volume.directory.join("/");
+    let Some((name, above)) = volume.directory.split_last() else {
+        return Ok(());
+    };
+    for name in above {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        parent = match openat(&parent, name.as_str(), flags, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(errno) => return Err(failed("open", &path, volume)(errno)),
+        };
+    }
+    // Symbolic links in the volume aren't followed: the standard library opens each directory below its parent.
+    let place = format!("/proc/self/fd/{}/{name}", parent.as_raw_fd());
+    match fs::remove_dir_all(place).map_err(|error| errno::from_io_error(&error)) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(failed("remove", &path, volume)(errno)),
+    }
+}
+
+fn mount(volume: &ProvisionedVolume) -> Result<OwnedFd, DirectoryError> {
+    let options = options::parse(&[OPTIONS]).unwrap_or_default();
+    let options = normalize(&options, NfsType::DEFAULT).unwrap_or(options);
+    let request = ShareMountRequest {
+        share: &volume.share,
+        fstype: NfsType::DEFAULT,
+        options: &options,
+        deadline: Deadline::after(CONTACT_TIMEOUT),
+    };
+    Ok(mount_detached(&request)?.mount)
+}
+
+fn failed(
+    call: &'static str,
+    path: &str,
+    volume: &ProvisionedVolume,
+) -> impl FnOnce(Errno) -> DirectoryError {
+    let (path, share) = (path.to_owned(), volume.share.to_string());
+    move |errno| DirectoryError::Call {
+        call,
+        path,
+        share,
+        errno,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_for_work_on_a_share_are_valid() {
+        let options = options::parse(&[OPTIONS]).unwrap();
+        let normalized = normalize(&options, NfsType::DEFAULT).unwrap();
+        assert_eq!(normalized.fs_options.len(), 3);
+        assert!(!normalized.attributes.is_empty());
+    }
+}

@@ -1,0 +1,97 @@
+//! Mounts of shares on the host, of volumes that are not deferred.
+
+use std::path::Path;
+use std::time::Duration;
+
+use crust_blockfs::Deadline;
+use crust_blockfs::mountinfo::Mount as Mounted;
+use crust_blockfs::options;
+use crust_nfs::mount::{ShareMountRequest, mount_detached};
+use crust_nfs::{Share, is_nfs};
+use rustix::io::Errno;
+
+use super::{MountCapability, Publication};
+use crate::capability::FileSystem as _;
+use crate::mounts::{
+    MAX_STACKED_MOUNTS, MountsError, PodMount, create_target_directory, failed, other_mount_error,
+    topmost_mount, unmount_topmost,
+};
+
+/// The timeout for contacting the server, which is below kubelet's two minutes for a CSI call.
+const CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Mounts a share at a target path. The mount appears only after fsGroup has been applied.
+pub(super) fn mount(
+    share: &Share,
+    mount: &MountCapability,
+    publication: &Publication,
+    target: &Path,
+) -> Result<(), MountsError> {
+    let request_error = |message: String| MountsError::FileSystem {
+        message,
+        is_request_error: true,
+    };
+    let options = options::parse(&mount.options)?;
+    let mut options = mount.fstype.normalize(options).map_err(request_error)?;
+    options.read_only |= publication.usage.is_read_only();
+    let target_directory = create_target_directory(target)?;
+    let request = ShareMountRequest {
+        share,
+        fstype: mount.fstype.name(),
+        options: &options,
+        deadline: Deadline::after(CONTACT_TIMEOUT),
+    };
+    let mounted = mount_detached(&request).map_err(|error| MountsError::FileSystem {
+        message: crust_state::error_message(&error),
+        is_request_error: error.is_request_error(),
+    })?;
+    let pod_mount = PodMount {
+        detached: &mounted.mount,
+        mount,
+        read_only: publication.read_only,
+        // Other clients of the server may change the tree during the walk.
+        fsgroup: (!options.read_only).then_some((None, true)),
+    };
+    pod_mount.attach(&target_directory, target)
+}
+
+/// Returns whether a share is mounted at a path. Fails with [`MountsError::Occupied`] if something else is mounted
+/// there.
+pub(super) fn is_mounted_at(share: &Share, target: &Path) -> Result<bool, MountsError> {
+    match topmost_mount(target)? {
+        None => Ok(false),
+        Some(mounted) if shows(&mounted, share) => Ok(true),
+        Some(other) => Err(other_mount_error(target, &other)),
+    }
+}
+
+/// Compares the path alone: mounts that share a superblock may show another name of the server.
+fn shows(mounted: &Mounted, share: &Share) -> bool {
+    let shown = mounted.source.to_str();
+    let shown = shown.and_then(|source| source.parse::<Share>().ok());
+    is_share(mounted) && shown.is_some_and(|shown| shown.path() == share.path())
+}
+
+fn is_share(mounted: &Mounted) -> bool {
+    is_nfs(mounted.fstype.as_encoded_bytes())
+}
+
+/// Unmounts all shares at a path that belongs to the volume. Fails if something else is mounted there. Doesn't contact
+/// the server.
+pub(super) fn unmount(target: &Path) -> Result<(), MountsError> {
+    for _ in 0..MAX_STACKED_MOUNTS {
+        match topmost_mount(target) {
+            Ok(Some(mounted)) if is_share(&mounted) => unmount_topmost(target)?,
+            Ok(Some(other)) => return Err(other_mount_error(target, &other)),
+            Ok(None) => return Ok(()),
+            // The path's parent doesn't exist.
+            Err(MountsError::Call { errno, .. }) if is_missing(errno) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(failed("umount2", target)(Errno::BUSY))
+}
+
+fn is_missing(errno: Errno) -> bool {
+    matches!(errno, Errno::NOENT | Errno::NOTDIR)
+}

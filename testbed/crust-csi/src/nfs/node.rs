@@ -1,0 +1,328 @@
+//! The calls of the node service. A share needs no staging: each publish mounts it, or defers that to the container
+//! runtime.
+
+use std::collections::HashMap;
+
+use crust_blockfs::usage;
+use crust_nfs::Share;
+use crust_proto::csi::v1::volume_usage::Unit;
+use crust_proto::csi::v1::{
+    NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
+    NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
+};
+use crust_state::{TargetPath, error_message};
+
+use super::location::ShareParameters;
+use super::{Capability, NfsDriver, Publication, mounts};
+use crate::capability::SIDECAR_PREFIX;
+use crate::driver_context::{
+    check_present, ensure_empty_directory, parse_path, parse_volume_path, path_key,
+};
+use crate::features::Feature;
+use crate::health::Health;
+use crate::kubelet_paths;
+use crate::mounts::open_root;
+use crate::node::decide::{PublishStep, decide};
+use crate::ops::Backing;
+use crate::refusal::Refusal;
+use crate::store::{Mounter, id_of};
+use crate::target_cleanup::is_vacant;
+use crate::usage::{UsageAndHealth, amounts, file_system_problem, from_runtime_stats};
+
+impl NfsDriver {
+    /// Handles `NodePublishVolume`.
+    pub(super) fn publish(
+        &self,
+        request: &NodePublishVolumeRequest,
+    ) -> Result<NodePublishVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        check_present("volume_id", id)?;
+        let target = parse_path("target_path", &request.target_path)?;
+        check_not_inline(id, &request.volume_context)?;
+        let parameters = ShareParameters::from_volume_context(&request.volume_context)?;
+        let share = parameters.mounted_share()?;
+        let requested = self.requested_publication(request, &parameters)?;
+        let mut record = self.record_or_new(id, &share)?;
+        let _guard = self.context.lock_target(id, &target)?;
+        let existing = self.existing_publications(&record)?;
+        if let Some((path, _)) = existing.first()
+            && record.share != share
+        {
+            let message = format!(
+                "it is published at {path} with the share {}, and {share} is requested; hint: end the volume's pods \
+                 before its share changes",
+                record.share
+            );
+            return Err(Refusal::exists(id, message));
+        }
+        if let PublishStep::Existing(there) = decide(id, &path_key(&target), &requested, &existing)?
+        {
+            self.ensure_published(id, &share, &target, there)?;
+            return Ok(NodePublishVolumeResponse::default());
+        }
+        self.check_not_other_volumes(id, &target)?;
+        self.check_vacant(id, &share, &target)?;
+        tracing::info!("volume {id}: {target:?}: {share}: {}", requested.describe());
+        // The record is written first, so that whatever is mounted or staged is in a record.
+        record.share = share;
+        record
+            .published
+            .insert(path_key(&target), requested.clone());
+        self.store.save(&id_of(id), &record)?;
+        let published = self.ensure_published(id, &record.share, &target, &requested);
+        if published.is_err() {
+            // kubelet doesn't unpublish after a failed publish, and another volume may be published at the path.
+            let exists = self
+                .publication_exists(&record, &path_key(&target), &requested)
+                .unwrap_or(true);
+            if !exists {
+                record.published.remove(&path_key(&target));
+                self.save_removal(id, &record);
+            }
+        }
+        published?;
+        Ok(NodePublishVolumeResponse::default())
+    }
+
+    fn requested_publication(
+        &self,
+        request: &NodePublishVolumeRequest,
+        parameters: &ShareParameters,
+    ) -> Result<Publication, Refusal> {
+        let field = "volume_capability";
+        let features = &self.context.features;
+        let capability = request.volume_capability.as_ref();
+        let mut usage = Capability::from_request(field, capability, features)?;
+        check_file_system(field, &usage)?;
+        if let Some(mount) = &mut usage.mount {
+            mount.change_policy = mount.change_policy.or(parameters.common.change_policy);
+        }
+        let is_deferred = request.defer_fs_ops || parameters.common.defer;
+        Ok(Publication {
+            usage,
+            read_only: request.readonly,
+            by: if is_deferred && features.has(Feature::DeferFsOps) {
+                Mounter::Runtime
+            } else {
+                Mounter::Driver
+            },
+            features: features.publication_feature_names(),
+        })
+    }
+
+    fn ensure_published(
+        &self,
+        id: &str,
+        share: &Share,
+        target: &TargetPath,
+        requested: &Publication,
+    ) -> Result<(), Refusal> {
+        let path = target.as_path();
+        let Some(mount) = &requested.usage.mount else {
+            return Ok(());
+        };
+        match requested.by {
+            // The driver was downgraded since the volume was deferred. The volume is still staged.
+            Mounter::Runtime if !self.context.features.has(Feature::DeferFsOps) => Ok(()),
+            Mounter::Runtime => {
+                ensure_empty_directory(id, path)?;
+                let staged =
+                    self.context
+                        .ops
+                        .stage(target, Backing::Share(share), mount, requested);
+                staged.map_err(Refusal::ops(id))
+            }
+            Mounter::Driver | Mounter::Kubelet => {
+                if mounts::is_mounted_at(share, path).map_err(Refusal::node(id))? {
+                    return Ok(());
+                }
+                mounts::mount(share, mount, requested, path).map_err(Refusal::node(id))
+            }
+        }
+    }
+
+    /// Checks that a new target path doesn't exist or is as an orchestrator creates it, and that no other volume is
+    /// staged there.
+    fn check_vacant(&self, id: &str, share: &Share, target: &TargetPath) -> Result<(), Refusal> {
+        let path = target.as_path();
+        if self.context.is_anything_staged(id, target)? && !self.is_staged(id, share, target)? {
+            let message = format!(
+                "{}: another volume is staged there for a container runtime; hint: find it with `runcrust crust list`",
+                path.display()
+            );
+            return Err(Refusal::state(id, message));
+        }
+        // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
+        if kubelet_paths::is_target(target) || is_vacant(path, false) {
+            return Ok(());
+        }
+        let message = format!(
+            "{}: the path exists, and its contents would be removed when the volume is unpublished; hint: use a path that \
+             doesn't exist, or an empty directory",
+            path.display()
+        );
+        Err(Refusal::state(id, message))
+    }
+
+    /// Handles `NodeUnpublishVolume`. A volume without a record was unpublished before, or the record is lost. Then the
+    /// path is cleaned up if it is one of kubelet's own and no other volume is there.
+    pub(super) fn unpublish(
+        &self,
+        request: &NodeUnpublishVolumeRequest,
+    ) -> Result<NodeUnpublishVolumeResponse, Refusal> {
+        let id = request.volume_id.as_str();
+        check_present("volume_id", id)?;
+        let target = parse_path("target_path", &request.target_path)?;
+        let mut record = self.record(id)?;
+        let _guard = self.context.lock_target(id, &target)?;
+        let published = record.as_ref();
+        let published = published.and_then(|record| record.published.get(&path_key(&target)));
+        let by = published.map(|publication| publication.by);
+        if by.is_none() {
+            if !kubelet_paths::is_target(&target) {
+                return Ok(NodeUnpublishVolumeResponse {});
+            }
+            self.check_not_other_volumes(id, &target)?;
+        }
+        // The volume is unstaged first. Until then a pod may use it.
+        if by != Some(Mounter::Driver) && self.context.features.has(Feature::DeferFsOps) {
+            let is_deferred = request.defer_fs_ops || by == Some(Mounter::Runtime);
+            self.context.unstage_deferred(id, &target, is_deferred)?;
+        }
+        mounts::unmount(target.as_path()).map_err(Refusal::node(id))?;
+        self.context.clean_up_path(id, &target)?;
+        if let Some(record) = &mut record
+            && record.published.remove(&path_key(&target)).is_some()
+        {
+            self.save_removal(id, record);
+        }
+        Ok(NodeUnpublishVolumeResponse {})
+    }
+
+    /// Handles `NodeGetVolumeStats`.
+    pub(super) fn stats(
+        &self,
+        request: &NodeGetVolumeStatsRequest,
+    ) -> Result<NodeGetVolumeStatsResponse, Refusal> {
+        self.context
+            .check_feature(Feature::GetVolumeStats, "GET_VOLUME_STATS")?;
+        let id = request.volume_id.as_str();
+        check_present("volume_id", id)?;
+        check_present("volume_path", &request.volume_path)?;
+        let target = parse_volume_path(id, &request.volume_path)?;
+        let record = self.record(id)?;
+        let published = record.as_ref().and_then(|record| {
+            let publication = record.published.get(&path_key(&target));
+            publication.map(|publication| (&record.share, publication.by))
+        });
+        let inspection = match published {
+            Some((share, Mounter::Driver)) => inspect_mount(id, share, &target)?,
+            Some((share, _)) => {
+                self.context.check_can_defer(id)?;
+                if !self.is_staged(id, share, &target)? {
+                    return Err(not_at_path(id, &target));
+                }
+                self.deferred_stats(id, &target)?
+            }
+            // The record is lost.
+            None if self.context.features.has(Feature::DeferFsOps)
+                && self.context.is_anything_staged(id, &target)? =>
+            {
+                self.deferred_stats(id, &target)?
+            }
+            None => return Err(not_at_path(id, &target)),
+        };
+        let has_condition = self.context.features.has(Feature::VolumeCondition);
+        Ok(inspection.into_response(has_condition))
+    }
+
+    fn deferred_stats(&self, id: &str, target: &TargetPath) -> Result<UsageAndHealth, Refusal> {
+        let stats = self.context.ops.stats(target).map_err(Refusal::ops(id))?;
+        Ok(from_runtime_stats(stats))
+    }
+}
+
+/// Fails if a capability is that of a block volume.
+pub(super) fn check_file_system(field: &'static str, usage: &Capability) -> Result<(), Refusal> {
+    if usage.mount.is_some() {
+        return Ok(());
+    }
+    let reason = "block: a share has no block device; hint: use the volumeMode Filesystem";
+    Err(Refusal::field(field, reason))
+}
+
+/// Fails if the volume is in the spec of a pod. Its author could mount any directory that a server exports to the node,
+/// such as the volumes of others.
+fn check_not_inline(id: &str, context: &HashMap<String, String>) -> Result<(), Refusal> {
+    let key = format!("{SIDECAR_PREFIX}ephemeral");
+    let is_told = context.get(&key).is_some_and(|value| value == "true");
+    // kubelet only passes that key to drivers with podInfoOnMount. It generates the id in both cases.
+    let digest = id.strip_prefix("csi-").unwrap_or_default();
+    let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_told && !is_digest {
+        return Ok(());
+    }
+    let reason = "the volume is in the spec of a pod, whose author must not choose a server; hint: use a \
+                  PersistentVolumeClaim";
+    Err(Refusal::field("volume_context", reason))
+}
+
+fn inspect_mount(id: &str, share: &Share, target: &TargetPath) -> Result<UsageAndHealth, Refusal> {
+    let path = target.as_path();
+    if !mounts::is_mounted_at(share, path).is_ok_and(|is_mounted| is_mounted) {
+        return Err(not_at_path(id, target));
+    }
+    let root = open_root(path).map_err(Refusal::node(id))?;
+    let healthy_message = "the volume is mounted".to_owned();
+    Ok(match usage::read_usage(&root) {
+        Ok(usage) => UsageAndHealth {
+            usage: vec![
+                amounts(usage.bytes, Unit::Bytes),
+                amounts(usage.inodes, Unit::Inodes),
+            ],
+            health: Health::default(),
+            healthy_message,
+        },
+        Err(error) => {
+            let message = format!("{share}: {}", error_message(&error));
+            UsageAndHealth {
+                usage: Vec::new(),
+                health: file_system_problem(false, message).into(),
+                healthy_message,
+            }
+        }
+    })
+}
+
+fn not_at_path(id: &str, path: &TargetPath) -> Refusal {
+    Refusal::NotAtPath {
+        volume: id.to_owned(),
+        path: path.as_path().to_owned(),
+        hint: "set volume_path to the target path of NodePublishVolume",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_volume_in_the_spec_of_a_pod_is_refused() {
+        let context = |value: &str| {
+            HashMap::from([("csi.storage.k8s.io/ephemeral".to_owned(), value.to_owned())])
+        };
+        let generated = format!("csi-{}", "0a".repeat(32));
+        assert!(check_not_inline("pv-1", &context("false")).is_ok());
+        assert!(check_not_inline("csi-0a", &HashMap::new()).is_ok());
+        for refused in [
+            check_not_inline("pv-1", &context("true")),
+            check_not_inline(&generated, &HashMap::new()),
+        ] {
+            let error = refused.unwrap_err().to_string();
+            assert!(
+                error.ends_with("hint: use a PersistentVolumeClaim"),
+                "{error}"
+            );
+        }
+    }
+}
