@@ -44,7 +44,7 @@ const NODE_RPCS: [NodeRpc; 11] = [
     NodeRpc::DeferFsOpsWithSupplementalGroupChangePolicy,
 ];
 
-fn controller_capabilities(csi: &Csi) -> BTreeSet<String> {
+pub(crate) fn controller_capabilities(csi: &Csi) -> BTreeSet<String> {
     use controller_service_capability::Type::Rpc;
     let answer = csi.call(ControllerGetCapabilitiesRequest {});
     let answer = answer.expect("ControllerGetCapabilities").capabilities;
@@ -57,7 +57,7 @@ fn controller_capabilities(csi: &Csi) -> BTreeSet<String> {
     names.collect()
 }
 
-fn node_capabilities(csi: &Csi) -> BTreeSet<String> {
+pub(crate) fn node_capabilities(csi: &Csi) -> BTreeSet<String> {
     use node_service_capability::Type::Rpc;
     let answer = csi.call(NodeGetCapabilitiesRequest {});
     let answer = answer.expect("NodeGetCapabilities").capabilities;
@@ -71,7 +71,7 @@ fn node_capabilities(csi: &Csi) -> BTreeSet<String> {
 }
 
 /// Returns the types of the plugin's services and of its volume expansion, as numbers.
-fn plugin_capabilities(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
+pub(crate) fn plugin_capabilities(csi: &Csi) -> (BTreeSet<i32>, BTreeSet<i32>) {
     let answer = csi.call(GetPluginCapabilitiesRequest {});
     let (mut services, mut growth) = (BTreeSet::new(), BTreeSet::new());
     for capability in answer.expect("GetPluginCapabilities").capabilities {

@@ -21,6 +21,7 @@ mod health;
 mod identity;
 mod list;
 mod modes;
+mod nfs;
 mod process;
 mod publish;
 mod readers;

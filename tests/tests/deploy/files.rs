@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, StatefulSet};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::{
     Container, Namespace, PersistentVolumeClaim, Pod, PodSpec, ResourceQuota, Service,
     ServiceAccount,
@@ -82,6 +82,7 @@ pub(crate) fn assert_valid(name: &str) {
         ("v1", "Service") => drop(read::<Service>(name)),
         ("v1", "ServiceAccount") => drop(read::<ServiceAccount>(name)),
         ("apps/v1", "DaemonSet") => drop(read::<DaemonSet>(name)),
+        ("apps/v1", "Deployment") => drop(read::<Deployment>(name)),
         ("apps/v1", "StatefulSet") => drop(read::<StatefulSet>(name)),
         ("node.k8s.io/v1", "RuntimeClass") => drop(read::<RuntimeClass>(name)),
         (RBAC, "ClusterRole") => drop(read::<ClusterRole>(name)),

@@ -3,6 +3,7 @@
 
 mod config_map;
 mod csi;
+mod csi_nfs;
 mod deletion;
 mod files;
 mod manifests;

@@ -11,11 +11,13 @@ use runcrust_tests::kubernetes::{document, manifests, parse_strictly, with_compo
 use crate::files::{assert_valid, containers, kustomization, pod, read};
 
 /// The directories with manifests.
-const DIRECTORIES: [&str; 5] = [
+const DIRECTORIES: [&str; 7] = [
     "base/",
     "example/",
     "csi/",
     "csi/example/",
+    "csi-nfs/",
+    "csi-nfs/example/",
     "components/expansion/",
 ];
 

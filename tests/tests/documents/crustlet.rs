@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::storage::v1::{CSIDriver, StorageClass};
 use runcrust_tests::csi::DRIVER;
@@ -124,12 +124,48 @@ fn example_manifests_are_valid_except_for_the_keps_field() {
     let entries = fs::read_dir(
         Path::new(&std::env::var("CARGO_MANIFEST_DIR").unwrap()).join("../deploy/crustlet"),
     );
-    let names = entries
+    let files = entries
         .unwrap()
-        .map(|it| it.unwrap().file_name().into_string().unwrap());
+        .map(Result::unwrap)
+        .filter(|entry| entry.file_type().unwrap().is_file());
+    let names = files.map(|it| it.file_name().into_string().unwrap());
     let all = MANIFESTS.into_iter().chain(["policy"]);
     let all: BTreeSet<String> = all.map(|it| format!("{it}.yaml")).collect();
     assert_eq!(names.collect::<BTreeSet<_>>(), all);
+}
+
+/// The objects in `deploy/crustlet/nfs`, which need the runtime class of `deploy/crustlet`.
+const NFS_MANIFESTS: [&str; 5] = ["csidriver", "storageclass", "volume", "claims", "pod"];
+
+#[test]
+fn the_example_with_shares_is_valid_and_deferred() {
+    let read = |name: &str| manifest(&format!("nfs/{name}"));
+    let driver: CSIDriver = parse_strictly(&yaml(&read("csidriver"))).unwrap();
+    let class: StorageClass = parse_strictly(&yaml(&read("storageclass"))).unwrap();
+    let volume: PersistentVolume = parse_strictly(&yaml(&read("volume"))).unwrap();
+    let name = driver.metadata.name.unwrap();
+    let source = volume.spec.unwrap().csi.unwrap();
+    assert_eq!((&class.provisioner, &source.driver), (&name, &name));
+    assert_eq!(driver.spec.volume_lifecycle_modes.unwrap(), ["Persistent"]);
+    for claim in read("claims").split("---\n") {
+        parse_strictly::<PersistentVolumeClaim>(&yaml(claim)).unwrap();
+    }
+    let dir = TestDir::new();
+    let directory = dir.subdir("manifests");
+    for name in NFS_MANIFESTS.into_iter().filter(|it| *it != "pod") {
+        fs::write(directory.join(format!("{name}.yaml")), read(name)).unwrap();
+    }
+    let decisions = admit_decisions(&dir, &manifest("policy"), &read("pod"));
+    assert_eq!(decisions.len(), 2, "{decisions:?}");
+    let is_deferred = |it: &String| it.ends_with(": deferred: set in the pod");
+    assert!(decisions.iter().all(is_deferred), "{decisions:?}");
+    let text = document(DOCUMENT);
+    for name in NFS_MANIFESTS {
+        assert!(
+            text.contains(&format!("deploy/crustlet/nfs/{name}.yaml")),
+            "{name}"
+        );
+    }
 }
 
 /// The agent's own parsers read the examples, which refer to each other.
