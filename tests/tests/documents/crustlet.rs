@@ -15,7 +15,8 @@ use runcrust_tests::csi::DRIVER;
 use runcrust_tests::kubernetes::{parse_strictly, yaml};
 use runcrust_tests::transcript::{matches_shortened, normalize};
 use runcrust_tests::{
-    APP_IMAGE, Run, TestDir, Testbed, binary, flags, holds_within, on_each_delegate,
+    APP_IMAGE, NfsServer, Run, Setup, TestDir, Testbed, binary, flags, holds_within,
+    on_each_delegate,
 };
 
 use crate::{document, quoted, table};
@@ -285,6 +286,36 @@ fn lines_of(testbed: &Testbed, command: &str) -> Vec<String> {
 }
 
 on_each_delegate! {
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn the_example_with_shares_runs(delegate: Delegate) {
+        let setup = Setup { driver: &["--driver", "nfs"], ..Setup::default() };
+        let testbed = Testbed::with(delegate, &setup);
+        let server = NfsServer::start(testbed.node.dir());
+        let root = server.directory();
+        fs::create_dir(root.join("photos")).unwrap();
+        fs::write(root.join("photos/one"), "").unwrap();
+        let read = |name: &str| {
+            let text = manifest(name).replace("nfs.csi.crust.dev", DRIVER).replace("busybox:1.36", APP_IMAGE);
+            let text = text.replace("nfs.example.com", &server.address());
+            text.replace("share: /export", &format!("share: {}", root.display()))
+        };
+        for name in ["runtimeclass", "nfs/csidriver", "nfs/storageclass", "nfs/volume", "nfs/claims", "nfs/pod"] {
+            let _ = testbed.crustlet.run(&read(name)).success();
+        }
+        let created = || {
+            let names = fs::read_dir(root).unwrap().map(|it| it.unwrap().path());
+            names.filter(|path| !path.ends_with("photos")).collect::<Vec<_>>()
+        };
+        let [thumbnails] = &created()[..] else { panic!("{:?}", created()) };
+        assert!(holds_within(OUTPUT_TIMEOUT, || fs::read(thumbnails.join("list")).is_ok_and(|list| list == b"one\n")));
+        let volumes = testbed.crustlet.cli(&["get", "volumes"]).success().stdout;
+        assert_eq!(volumes.matches(" deferred ").count(), 2, "{volumes}");
+        let _ = testbed.crustlet.cli(&["delete", "pod", "gallery"]).success();
+        let _ = testbed.crustlet.cli(&["delete", "pvc", "photos", "thumbnails"]).success();
+        assert!(holds_within(OUTPUT_TIMEOUT, || created().is_empty()), "{:?}", created());
+        assert!(root.join("photos/one").exists());
+    }
+
     fn the_quick_start_works_as_shown(delegate: Delegate) {
         let testbed = Testbed::new(delegate);
         prepare(&testbed);

@@ -35,7 +35,7 @@ impl SizeRange {
         Ok(Self { min, max })
     }
 
-    /// Returns the smallest size that is requested. 0 if there is none.
+    /// Returns the smallest requested size in bytes, or 0 if any size will do.
     pub(crate) const fn required(self) -> u64 {
         self.min
     }

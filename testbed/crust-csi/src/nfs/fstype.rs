@@ -15,7 +15,7 @@ use crate::capability::FileSystem;
 pub(super) enum NfsType {
     /// Any version of the protocol that the server has.
     Nfs,
-    /// Version 4 only.
+    /// Version 4 of the protocol, in any minor version.
     Nfs4,
 }
 

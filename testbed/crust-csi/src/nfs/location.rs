@@ -1,4 +1,4 @@
-//! Where a volume is: the server, the share, and the directory below it. A `StorageClass` and a `PersistentVolume` have
+//! The location of a volume: the server, the share, and the directory below it. A `StorageClass` and a `PersistentVolume` have
 //! the same keys as with csi-driver-nfs.
 
 use std::collections::HashMap;

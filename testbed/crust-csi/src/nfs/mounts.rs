@@ -4,6 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
+use crust_blockfs::errno::Name;
+use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::Mount as Mounted;
 use crust_blockfs::options;
 use crust_nfs::mount::{ShareMountRequest, mount_detached};
@@ -52,7 +54,28 @@ pub(super) fn mount(
         // Other clients of the server may change the tree during the walk.
         fsgroup: (!options.read_only).then_some((None, true)),
     };
-    pod_mount.attach(&target_directory, target)
+    let attached = pod_mount.attach(&target_directory, target);
+    attached.map_err(|error| explain_refused_group(share, error))
+}
+
+/// Adds the share and the next step to the error of an fsGroup that the server refused. Other errors are returned
+/// unchanged.
+fn explain_refused_group(share: &Share, error: MountsError) -> MountsError {
+    match error {
+        MountsError::FsGroup(FsGroupError::Call {
+            call,
+            errno: errno @ (Errno::PERM | Errno::ACCESS),
+            ..
+        }) => MountsError::FileSystem {
+            message: format!(
+                "fsGroup: {call}: {}: the server of {share} refuses to change the group; hint: export the share with \
+                 no_root_squash, or let the server own the files by the group and remove fsGroup from the pod",
+                Name(errno)
+            ),
+            is_request_error: true,
+        },
+        other => other,
+    }
 }
 
 /// Returns whether a share is mounted at a path. Fails with [`MountsError::Occupied`] if something else is mounted

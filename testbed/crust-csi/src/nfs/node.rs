@@ -30,7 +30,7 @@ use crate::target_cleanup::is_vacant;
 use crate::usage::{UsageAndHealth, amounts, file_system_problem, from_runtime_stats};
 
 impl NfsDriver {
-    /// Handles `NodePublishVolume`.
+    /// Handles `NodePublishVolume`. A volume gets a record with its first publication on the node.
     pub(super) fn publish(
         &self,
         request: &NodePublishVolumeRequest,
@@ -199,7 +199,7 @@ impl NfsDriver {
         Ok(NodeUnpublishVolumeResponse {})
     }
 
-    /// Handles `NodeGetVolumeStats`.
+    /// Handles `NodeGetVolumeStats`. If the record is lost, the crust directory shows whether the volume is deferred.
     pub(super) fn stats(
         &self,
         request: &NodeGetVolumeStatsRequest,

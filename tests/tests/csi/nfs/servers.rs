@@ -35,7 +35,7 @@ on_each_delegate! {
         let server = NfsServer::start(node.dir());
         fs::create_dir(server.directory().join("below")).unwrap();
         let mut volume = volume_on(&server, &[DEFER, ("subDir", "below")]);
-        mount_of(&mut volume.capability).volume_mount_group = "2000".to_owned();
+        mount_of(&mut volume.capability).volume_mount_group = "2000".into();
         let target = csi.target(POD, "pv-1");
         csi.call(volume.publish(&target)).unwrap();
         csi.call(volume.publish(&target)).unwrap();
@@ -95,7 +95,7 @@ fn a_plain_share_is_mounted_for_each_pod() {
     let (csi, node) = driver();
     let server = NfsServer::start(node.dir());
     let mut volume = volume_on(&server, &[]);
-    mount_of(&mut volume.capability).volume_mount_group = "2000".to_owned();
+    mount_of(&mut volume.capability).volume_mount_group = "2000".into();
     mount_of(&mut volume.capability).mount_flags = vec!["vers=4.1,noexec".to_owned()];
     let (writer, reader) = (csi.target(POD, "pv-1"), csi.target(OTHER_POD, "pv-1"));
     csi.call_ok(volume.publish(&writer));
@@ -199,9 +199,12 @@ fn a_server_that_maps_root_needs_no_group() {
     csi.call_ok(volume.publish(&target));
     fs::write(target.join("file"), "data").unwrap();
     csi.call_ok(volume.unpublish(&target));
-    mount_of(&mut volume.capability).volume_mount_group = "2000".to_owned();
-    let message = expect_error(csi.call(volume.publish(&target)), Code::Internal);
-    assert!(message.contains("EPERM"), "{message}");
+    mount_of(&mut volume.capability).volume_mount_group = "2000".into();
+    let message = expect_error(csi.call(volume.publish(&target)), Code::FailedPrecondition);
+    assert!(
+        message.contains("EPERM") && message.contains("no_root_squash"),
+        "{message}"
+    );
     csi.call_ok(volume.unpublish(&target));
     csi.call_ok(volume.delete());
     assert!(!server.directory().join("pvc-1").exists());
