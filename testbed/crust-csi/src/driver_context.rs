@@ -108,10 +108,8 @@ impl DriverContext {
         id: &str,
         target: &TargetPath,
     ) -> Result<KeyedLockGuard<TargetPath>, Refusal> {
-        // The resolved path is the same for all spellings of it.
-        let lock = self
-            .target_locks
-            .try_lock(&target.resolved().unwrap_or_else(|_| target.clone()));
+        let key = resolve_parent(target).unwrap_or_else(|| target.clone());
+        let lock = self.target_locks.try_lock(&key);
         lock.ok_or_else(|| Refusal::TargetPending {
             volume: id.to_owned(),
             path: target.as_path().to_owned(),
@@ -200,6 +198,14 @@ pub(crate) fn ensure_empty_directory(id: &str, target: &Path) -> Result<(), Refu
     mounts::create_target_directory(target)
         .map(drop)
         .map_err(Refusal::node(id))
+}
+
+/// Returns a target path with the symbolic links of its parent resolved, which is the same for all spellings. The target
+/// itself isn't accessed: it can be the root of a share whose server doesn't answer.
+fn resolve_parent(target: &TargetPath) -> Option<TargetPath> {
+    let path = target.as_path();
+    let parent = TargetPath::new(path.parent()?).ok()?.resolved().ok()?;
+    TargetPath::new(parent.as_path().join(path.file_name()?)).ok()
 }
 
 /// Fails if a required field is empty. The form of a volume id is checked when its record is looked up.

@@ -14,7 +14,7 @@ use sha2::{Digest as _, Sha256};
 use crate::capability::{Capability, FileSystem, Parameters};
 use crate::format::Fstype;
 
-/// Values by a path from a request, in the form of [`path_key`](crate::driver::path_key).
+/// Values by a path from a request, in the form of [`path_key`](crate::driver_context::path_key).
 pub(crate) type ByPath<T> = BTreeMap<String, T>;
 
 /// The name of the directory with the records, in the data directory.

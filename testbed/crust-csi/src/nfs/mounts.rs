@@ -1,10 +1,12 @@
 //! Mounts of shares on the host, of volumes that are not deferred.
 
 use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::errno::Name;
+use crust_blockfs::errno::{self, Name};
 use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::Mount as Mounted;
 use crust_blockfs::options;
@@ -21,6 +23,9 @@ use crate::mounts::{
 
 /// The timeout for contacting the server, which is below kubelet's two minutes for a CSI call.
 const CONTACT_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time that an unmount may take until it is left to the background. It is longer than a busy mount is retried.
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Mounts a share at a target path. The mount appears only after fsGroup has been applied.
 pub(super) fn mount(
@@ -104,7 +109,7 @@ fn is_share(mounted: &Mounted) -> bool {
 pub(super) fn unmount(target: &Path) -> Result<(), MountsError> {
     for _ in 0..MAX_STACKED_MOUNTS {
         match topmost_mount(target) {
-            Ok(Some(mounted)) if is_share(&mounted) => unmount_topmost(target)?,
+            Ok(Some(mounted)) if is_share(&mounted) => unmount_in_background(target)?,
             Ok(Some(other)) => return Err(other_mount_error(target, &other)),
             Ok(None) => return Ok(()),
             // The path's parent doesn't exist.
@@ -113,6 +118,23 @@ pub(super) fn unmount(target: &Path) -> Result<(), MountsError> {
         }
     }
     Err(failed("umount2", target)(Errno::BUSY))
+}
+
+/// Unmounts the topmost share at a path. With the last mount of a share, the kernel ends its session with the server.
+/// That can take minutes if the server doesn't answer, so it is left to a thread. The mount is gone before that.
+fn unmount_in_background(target: &Path) -> Result<(), MountsError> {
+    let (sender, result) = mpsc::channel();
+    let path = target.to_owned();
+    let unmounting = thread::Builder::new().spawn(move || {
+        // Nothing receives the result if it comes too late.
+        let _ = sender.send(unmount_topmost(&path));
+    });
+    unmounting.map_err(|error| failed("clone", target)(errno::from_io_error(&error)))?;
+    match result.recv_timeout(UNMOUNT_TIMEOUT) {
+        Ok(unmounted) => unmounted,
+        Err(_) if topmost_mount(target)?.is_none_or(|mounted| !is_share(&mounted)) => Ok(()),
+        Err(_) => Err(failed("umount2", target)(Errno::TIMEDOUT)),
+    }
 }
 
 fn is_missing(errno: Errno) -> bool {
