@@ -1,7 +1,8 @@
 //! The kernel's NFS server in a network namespace of its own, so that it has its own address, and several tests can run
 //! one at a time.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -316,15 +317,22 @@ impl HostsEntry {
     /// Gives an address a name. A name may have several addresses.
     pub fn add(address: &str, name: &str) -> Self {
         let line = format!("{address} {name}\n");
-        let hosts = fs::read_to_string("/etc/hosts").expect("/etc/hosts");
-        fs::write("/etc/hosts", hosts + &line).expect("/etc/hosts");
+        change_hosts(|hosts| hosts + &line).expect(HOSTS);
         Self(line)
     }
 }
 
 impl Drop for HostsEntry {
     fn drop(&mut self) {
-        let hosts = fs::read_to_string("/etc/hosts").unwrap_or_default();
-        let _ = fs::write("/etc/hosts", hosts.replace(&self.0, ""));
+        let _ = change_hosts(|hosts| hosts.replace(&self.0, ""));
     }
+}
+
+const HOSTS: &str = "/etc/hosts";
+
+/// Changes the names of this node. Tests that run at the same time wait for each other.
+fn change_hosts(change: impl FnOnce(String) -> String) -> io::Result<()> {
+    let lock = File::open(HOSTS)?;
+    lock.lock()?;
+    fs::write(HOSTS, change(fs::read_to_string(HOSTS)?))
 }
