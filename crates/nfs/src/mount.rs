@@ -10,7 +10,7 @@ use crust_blockfs::filesystem::FsContext;
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::sys::add_attributes;
 use crust_blockfs::{Deadline, DeviceNumber};
-use rustix::fs::{AtFlags, StatxFlags, statx};
+use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
@@ -80,6 +80,17 @@ pub enum ShareMountError {
         share: String,
         /// The error of the server's last address.
         source: ServerError,
+    },
+    /// The server exports something other than a directory. The kernel mounts it nevertheless.
+    #[error(
+        "{share}: it is {kind} on the server, not a directory; hint: correct the volume's share, or let the server \
+         export a directory"
+    )]
+    NotADirectory {
+        /// The share, as text.
+        share: String,
+        /// The type of the file with its article.
+        kind: &'static str,
     },
     /// A call of the mount API failed.
     #[error(transparent)]
@@ -206,7 +217,7 @@ impl ShareMountError {
             Self::Call(_) | Self::NoClient { .. } => {
                 matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL))
             }
-            Self::NoStatd { .. } => false,
+            Self::NoStatd { .. } | Self::NotADirectory { .. } => false,
         }
     }
 }
@@ -297,13 +308,19 @@ impl MountAttempt<'_> {
             fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
                 .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()))?
         };
-        let superblock = superblock(&mount)
-            .map_err(|errno| self.failed(ShareMountCall::Stat, errno, Vec::new()))?;
-        Ok(MountedShare {
-            mount,
-            superblock,
-            version: self.version,
-        })
+        let stat =
+            stat(&mount).map_err(|errno| self.failed(ShareMountCall::Stat, errno, Vec::new()))?;
+        match FileType::from_raw_mode(stat.stx_mode.into()) {
+            FileType::Directory => Ok(MountedShare {
+                mount,
+                superblock: DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor),
+                version: self.version,
+            }),
+            other => Err(ShareMountError::NotADirectory {
+                share: share(),
+                kind: describe(other),
+            }),
+        }
     }
 
     fn open_context(&self, fstype: &'static str) -> Result<FsContext, ShareMountError> {
@@ -396,11 +413,23 @@ fn sets_unnoticed_option(options: &MountOptions) -> bool {
     (has("timeo") || has("retrans")) && !has("nosharecache")
 }
 
-/// Returns the number of a mount's superblock. Doesn't wait for the server.
-fn superblock(mount: &OwnedFd) -> Result<DeviceNumber, Errno> {
+/// Returns the type of a mount's root, and the number of its superblock. Doesn't wait for the server.
+fn stat(mount: &OwnedFd) -> Result<Statx, Errno> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let stat = statx(mount, c"", flags, StatxFlags::empty())?;
-    Ok(DeviceNumber::new(stat.stx_dev_major, stat.stx_dev_minor))
+    statx(mount, c"", flags, StatxFlags::TYPE)
+}
+
+/// Returns a file type with its article.
+const fn describe(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "a file",
+        FileType::Symlink => "a symbolic link",
+        FileType::BlockDevice => "a block device",
+        FileType::CharacterDevice => "a character device",
+        FileType::Fifo => "a named pipe",
+        FileType::Socket => "a socket",
+        _ => "a file of an unknown type",
+    }
 }
 
 #[cfg(test)]
