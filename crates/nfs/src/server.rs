@@ -185,7 +185,8 @@ fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address
 }
 
-/// Calls a procedure over TCP. Any answer will do, also a refusal.
+/// Calls a procedure over TCP. Any reply will do, also a refusal. Fails with [`io::ErrorKind::InvalidData`] if the other
+/// side speaks another protocol, because the kernel would wait for a reply for ever.
 fn call(address: SocketAddr, procedure: NullProcedure, deadline: Deadline) -> io::Result<()> {
     let remaining = || match deadline.remaining() {
         Some(Duration::ZERO) => Err(io::Error::from(io::ErrorKind::TimedOut)),
@@ -194,7 +195,8 @@ fn call(address: SocketAddr, procedure: NullProcedure, deadline: Deadline) -> io
     let mut stream = TcpStream::connect_timeout(&address, remaining()?)?;
     stream.set_write_timeout(Some(remaining()?))?;
     stream.write_all(&message(procedure))?;
-    let mut answer = [0; 8];
+    // The record's length, the transaction, and the type of the message.
+    let mut answer = [0; 12];
     let mut length = 0;
     while length < answer.len() {
         stream.set_read_timeout(Some(remaining()?))?;
@@ -209,14 +211,24 @@ fn call(address: SocketAddr, procedure: NullProcedure, deadline: Deadline) -> io
             Err(error) => return Err(error),
         };
     }
-    Ok(())
+    let words = [TRANSACTION, REPLY];
+    if answer[4..] == words.map(u32::to_be_bytes).concat() {
+        Ok(())
+    } else {
+        let reason = "what listens there isn't a service of NFS";
+        Err(io::Error::new(io::ErrorKind::InvalidData, reason))
+    }
 }
+
+/// The number of the only transaction of a connection.
+const TRANSACTION: u32 = 0x7263_7275;
+/// The type of a message that is a reply.
+const REPLY: u32 = 1;
 
 /// Returns a call message (RFC 5531, section 9) in a record (section 11), without credentials.
 fn message(procedure: NullProcedure) -> Vec<u8> {
     const LAST_FRAGMENT: u32 = 1 << 31;
     const LENGTH: u32 = 40;
-    const TRANSACTION: u32 = 0x7263_7275;
     const RPC_VERSION: u32 = 2;
     let words = [
         LAST_FRAGMENT | LENGTH,
@@ -310,11 +322,30 @@ mod tests {
             let mut request = [0; 44];
             stream.read_exact(&mut request).unwrap();
             assert_eq!(request[16..20], 100_003_u32.to_be_bytes());
+            // The message becomes a reply.
+            request[11] = 1;
             // In two parts, as a network may deliver it.
             stream.write_all(&request[..3]).unwrap();
             stream.write_all(&request[3..]).unwrap();
         };
         check_against(reply, ANSWER_TIMEOUT).unwrap();
+    }
+
+    #[test]
+    fn a_service_of_another_protocol_is_refused() {
+        let calls_back = |mut stream: TcpStream| {
+            let mut request = [0; 44];
+            stream.read_exact(&mut request).unwrap();
+            stream.write_all(&request).unwrap();
+        };
+        let greets = |mut stream: TcpStream| stream.write_all(b"220 mail.example.com\r\n").unwrap();
+        for error in [
+            check_against(calls_back, ANSWER_TIMEOUT).unwrap_err(),
+            check_against(greets, ANSWER_TIMEOUT).unwrap_err(),
+        ] {
+            let error = error.to_string();
+            assert!(error.contains("isn't a service of NFS"), "{error}");
+        }
     }
 
     #[test]
