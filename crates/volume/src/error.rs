@@ -14,6 +14,9 @@ use crust_state::ownership::Conflict;
 use crust_state::record::User;
 use crust_state::state_directory::StateError;
 
+use rustix::io::Errno;
+
+use crate::health::HINT;
 use crate::propagated_mounts::RemainingCopy;
 use crate::sandbox::SandboxError;
 
@@ -309,6 +312,9 @@ pub(super) enum Cause {
         /// The failed call.
         error: String,
     },
+    /// The hints of [`FsGroupError`] are those for a file system on a device.
+    #[error("{share}: {}; hint: {}", without_hint(error), share_hint(error))]
+    ShareFsGroup { share: Share, error: FsGroupError },
     #[error(
         "the container waits for the server even though its requests were aborted; hint: restore the server, or restart \
          the node"
@@ -326,6 +332,43 @@ pub(super) enum Cause {
     Resize(#[from] ResizeError),
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
+}
+
+/// Returns the text of an error without its hint.
+fn without_hint(error: &FsGroupError) -> String {
+    let mut text = error.to_string();
+    if let Some(end) = text.find(HINT) {
+        text.truncate(end);
+    }
+    text
+}
+
+/// Returns the next step after fsGroup has failed on a share.
+fn share_hint(error: &FsGroupError) -> &'static str {
+    match error {
+        FsGroupError::RepeatedEntries { .. } => {
+            "directories on the server have several names, or list the same entries over and over: check the \
+             server's file system"
+        }
+        FsGroupError::Call { errno, .. } => match *errno {
+            Errno::STALE => {
+                "the server has removed or replaced files during the walk, or is broken: the container's next start \
+                 retries; see the server's log if that fails too"
+            }
+            Errno::LOOP => {
+                "a directory on the server contains itself, or lists the same entries over and over: check the server's \
+                 file system"
+            }
+            Errno::NOSPC | Errno::DQUOT => {
+                "free space on the server, or raise the group's quota there"
+            }
+            Errno::ROFS => {
+                "export the share read-write on the server, or use the volume with the mount option ro"
+            }
+            _ => "see the server's log, and the kernel's log (dmesg) on this node",
+        },
+        _ => "see runcrust's log",
+    }
 }
 
 #[cfg(test)]
@@ -366,6 +409,56 @@ mod tests {
             ),
         ] {
             assert_eq!(Cause::in_use(&user(sandbox)).to_string(), expected);
+        }
+    }
+
+    #[test]
+    fn fs_group_on_a_share_has_hints_for_the_server() {
+        let call = |errno| FsGroupError::Call {
+            call: "getdents64",
+            path: "a".into(),
+            errno,
+        };
+        let repeated = FsGroupError::RepeatedEntries {
+            listed: 9,
+            distinct: 1,
+        };
+        for (error, start, hint) in [
+            (
+                call(Errno::IO),
+                "fsGroup: getdents64(\"a\"): EIO; ",
+                "see the server's log",
+            ),
+            (
+                call(Errno::LOOP),
+                "fsGroup: getdents64(\"a\"): ELOOP; ",
+                "contains itself",
+            ),
+            (
+                call(Errno::STALE),
+                "fsGroup: getdents64(\"a\"): ESTALE; ",
+                "next start",
+            ),
+            (
+                call(Errno::DQUOT),
+                "fsGroup: getdents64(\"a\"): EDQUOT; ",
+                "quota there",
+            ),
+            (
+                repeated,
+                "fsGroup: stopped after 9 entries",
+                "several names, or list the same entries",
+            ),
+        ] {
+            let share = "srv:/export".parse().unwrap();
+            let message = Cause::ShareFsGroup { share, error }.to_string();
+            assert!(
+                message.starts_with(&format!("srv:/export: {start}")),
+                "{message}"
+            );
+            assert!(message.contains(hint), "{message}");
+            assert_eq!(message.matches("hint: ").count(), 1, "{message}");
+            assert!(!message.contains("e2fsck"), "{message}");
         }
     }
 

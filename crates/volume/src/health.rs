@@ -34,7 +34,7 @@ pub struct VolumeCondition {
 }
 
 /// Separator between an error and its hint.
-const HINT: &str = "; hint: ";
+pub(super) const HINT: &str = "; hint: ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symptom<'a> {

@@ -71,6 +71,9 @@ pub(super) trait MountSource: Debug + Display {
     /// Returns the cause if the source, and not the node, has refused to set fsGroup.
     fn refused_fs_group(&self, group: u32, error: &FsGroupError) -> Option<Cause>;
 
+    /// Converts an error of fsGroup that isn't a refusal. The hint is one for this kind of source.
+    fn fs_group_cause(&self, error: FsGroupError) -> Cause;
+
     /// Returns how the mount table shows the options of a superblock of this source.
     fn shown_options(&self) -> ShownOptions;
 

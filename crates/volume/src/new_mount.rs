@@ -81,7 +81,9 @@ pub(super) fn mount(
         });
         match applied {
             Err(error) => {
-                let refused = plan.source.refused_fs_group(group, &error).ok_or(error)?;
+                let Some(refused) = plan.source.refused_fs_group(group, &error) else {
+                    return Err(plan.source.fs_group_cause(error));
+                };
                 if context.config.refused_fs_group == RefusedFsGroup::Fail {
                     return Err(refused);
                 }

@@ -165,6 +165,10 @@ impl MountSource for BlockDeviceSource {
         None
     }
 
+    fn fs_group_cause(&self, error: FsGroupError) -> Cause {
+        error.into()
+    }
+
     fn shown_options(&self) -> ShownOptions {
         ShownOptions::AsGiven
     }

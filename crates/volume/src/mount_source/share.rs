@@ -160,6 +160,18 @@ impl MountSource for ShareSource {
         }
     }
 
+    fn fs_group_cause(&self, error: FsGroupError) -> Cause {
+        match &error {
+            // The limit on open files is this node's.
+            FsGroupError::Call { errno, .. } if *errno == Errno::MFILE => error.into(),
+            FsGroupError::Call { .. } | FsGroupError::RepeatedEntries { .. } => {
+                let share = self.0.clone();
+                Cause::ShareFsGroup { share, error }
+            }
+            _ => error.into(),
+        }
+    }
+
     fn shown_options(&self) -> ShownOptions {
         ShownOptions::Negotiated
     }
