@@ -2,6 +2,7 @@
 //! a fatal signal. So the process either leaves the call to a thread that it doesn't wait for, or it ends itself.
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -50,16 +51,31 @@ fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), Cause> {
     }
 }
 
-/// The time that an operation gets to report its own error after its deadline.
-const GRACE_PERIOD: Duration = Duration::from_secs(2);
+/// The time that an operation gets to report its own error after its deadline. Before, it may have to unmount a share of
+/// which the kernel has cached a million files. Every caller's own timeout is at least ten seconds after the deadline.
+const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Ends this process if an operation on a share hasn't ended by its deadline. Dropping it ends the watch.
+/// Ends this process if an operation on a share hasn't ended by its deadline. Dropping it ends the watch. Drop it before
+/// the operation's own error is reported: if the process is being ended, the drop doesn't return, so that one error is
+/// reported and not two.
 ///
 /// The operation may be in a call that waits for the server. Ending the process leaves nothing behind, as a crash
 /// doesn't: its locks are released, its mounts aren't attached yet, and its pending users are stale.
 #[derive(Debug)]
 pub struct Watchdog {
+    /// Locked while the process is being ended.
+    is_ended: Arc<Mutex<bool>>,
     _ended: Sender<()>,
+}
+
+impl Drop for Watchdog {
+    fn drop(&mut self) {
+        *lock(&self.is_ended) = true;
+    }
+}
+
+fn lock(is_ended: &Mutex<bool>) -> MutexGuard<'_, bool> {
+    is_ended.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Watchdog {
@@ -84,15 +100,28 @@ impl Watchdog {
         else {
             return Ok(None);
         };
-        let (ended, watched) = channel();
         let error = VolumeError::new(volume.target(), Cause::NoAnswerUntilDeadline(share));
+        let timeout = remaining + GRACE_PERIOD;
+        Self::end_after(timeout, move || end_process(report(error))).map(Some)
+    }
+
+    /// Calls `end` on another thread unless this is dropped within the timeout.
+    fn end_after(timeout: Duration, end: impl FnOnce() + Send + 'static) -> Result<Self, Cause> {
+        let (ended, watched) = channel();
+        let is_ended = Arc::new(Mutex::new(false));
+        let watched_end = Arc::clone(&is_ended);
         spawn(move || {
-            let result = watched.recv_timeout(remaining + GRACE_PERIOD);
-            if result == Err(RecvTimeoutError::Timeout) {
-                end_process(report(error));
+            if watched.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+                let is_ended = lock(&watched_end);
+                if !*is_ended {
+                    end();
+                }
             }
         })?;
-        Ok(Some(Self { _ended: ended }))
+        Ok(Self {
+            is_ended,
+            _ended: ended,
+        })
     }
 }
 
@@ -106,6 +135,8 @@ fn end_process(exit_code: i32) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use rustix::fs::{Mode, OFlags, open};
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
     use std::os::fd::AsFd;
@@ -128,5 +159,31 @@ mod tests {
             drop(unblock);
         });
         caller.join().unwrap();
+    }
+
+    /// Otherwise the operation's own error would be reported while the process is being ended with another one.
+    #[test]
+    fn a_watchdog_that_ends_the_process_is_not_dropped_meanwhile() {
+        let (sender, started) = channel();
+        let is_done = Arc::new(AtomicBool::new(false));
+        let done = Arc::clone(&is_done);
+        let watchdog = Watchdog::end_after(Duration::ZERO, move || {
+            sender.send(()).unwrap();
+            thread::sleep(Duration::from_millis(100));
+            done.store(true, Ordering::SeqCst);
+        });
+        started.recv().unwrap();
+        drop(watchdog.unwrap());
+        assert!(is_done.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn a_dropped_watchdog_does_not_end_the_process() {
+        let (sender, ended) = channel();
+        let watchdog = Watchdog::end_after(Duration::from_secs(60), move || {
+            let _ = sender.send(());
+        });
+        drop(watchdog.unwrap());
+        assert!(ended.recv().is_err());
     }
 }
