@@ -105,16 +105,21 @@ impl AddAssign for EntryCounts {
 const CLOCK_INTERVAL_ENTRIES: u64 = 16;
 
 /// The interval at which the clock is read: each [`CLOCK_INTERVAL_ENTRIES`] entries, and whenever the number of
-/// entries hasn't changed since the last reading. A walk that finds no more entries may have waited for a long time.
+/// entries hasn't changed since the last call. A walk that handles no more entries may have waited for a long time.
 #[derive(Debug, Default)]
 pub(super) struct ClockInterval {
+    /// Count at the last time that the clock was due.
     last: Option<u64>,
+    /// Count at the last call.
+    previous: u64,
 }
 
 impl ClockInterval {
     pub(super) fn is_due(&mut self, entries: u64) -> bool {
         let since = self.last.map(|last| entries.saturating_sub(last));
-        let due = since.is_none_or(|since| since == 0 || since >= CLOCK_INTERVAL_ENTRIES);
+        // Without progress since the last call, this thread waits or lists a large directory.
+        let is_same = entries == std::mem::replace(&mut self.previous, entries);
+        let due = since.is_none_or(|since| is_same || since >= CLOCK_INTERVAL_ENTRIES);
         if due {
             self.last = Some(entries);
         }
@@ -179,8 +184,11 @@ mod tests {
             (16, true),
             (16, true),
             (31, false),
+            (31, true),
             (2000, true),
             (2001, false),
+            (2001, true),
+            (2002, false),
         ] {
             assert_eq!(interval.is_due(entries), due, "after {entries} entries");
         }
