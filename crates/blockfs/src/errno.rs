@@ -74,6 +74,15 @@ const NAMES: &[(Errno, &str)] = &[
     (Errno::NOMEDIUM, "ENOMEDIUM"),
     (Errno::MEDIUMTYPE, "EMEDIUMTYPE"),
     (Errno::SHUTDOWN, "ESHUTDOWN"),
+    // Numbers that only the kernel uses (include/linux/errno.h). NFS returns them to programs nevertheless if a server
+    // breaks the protocol.
+    (Errno::from_raw_os_error(521), "EBADHANDLE"),
+    (Errno::from_raw_os_error(523), "EBADCOOKIE"),
+    (Errno::from_raw_os_error(524), "ENOTSUPP"),
+    (Errno::from_raw_os_error(525), "ETOOSMALL"),
+    (Errno::from_raw_os_error(526), "ESERVERFAULT"),
+    (Errno::from_raw_os_error(527), "EBADTYPE"),
+    (Errno::from_raw_os_error(528), "EJUKEBOX"),
 ];
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ const REMOUNT: &str = "changes an existing mount, but a volume gets a new one";
 const PROPAGATION: &str = "sets the propagation, which belongs to the container's mount \
      (mountPropagation) and not to the file system";
 const BY_MOUNT: &str = "is implemented by mount(8), which runcrust doesn't use";
-const SOURCE: &str = "sets the source, which is always the volume's device";
+const SOURCE: &str = "sets the source, which is always the volume's device or share";
 const OTHER_FILE: &str = "names something on the node other than the volume's device";
 
 pub(super) fn meaning(key: &str) -> OptionMeaning {
