@@ -61,12 +61,26 @@ const NAMES: &[(Errno, &str)] = &[
     (Errno::BADMSG, "EBADMSG"),
     (Errno::OVERFLOW, "EOVERFLOW"),
     (Errno::OPNOTSUPP, "EOPNOTSUPP"),
+    // Errors of connections, which a mount of a share passes on.
+    (Errno::PIPE, "EPIPE"),
+    (Errno::PROTO, "EPROTO"),
+    (Errno::PROTONOSUPPORT, "EPROTONOSUPPORT"),
+    (Errno::AFNOSUPPORT, "EAFNOSUPPORT"),
+    (Errno::ADDRINUSE, "EADDRINUSE"),
+    (Errno::ADDRNOTAVAIL, "EADDRNOTAVAIL"),
+    (Errno::NETDOWN, "ENETDOWN"),
+    (Errno::NETUNREACH, "ENETUNREACH"),
     (Errno::CONNABORTED, "ECONNABORTED"),
+    (Errno::CONNRESET, "ECONNRESET"),
+    (Errno::NOBUFS, "ENOBUFS"),
     (Errno::NOTCONN, "ENOTCONN"),
     (Errno::TIMEDOUT, "ETIMEDOUT"),
     (Errno::CONNREFUSED, "ECONNREFUSED"),
     (Errno::HOSTDOWN, "EHOSTDOWN"),
     (Errno::HOSTUNREACH, "EHOSTUNREACH"),
+    (Errno::NOLCK, "ENOLCK"),
+    (Errno::REMOTE, "EREMOTE"),
+    (Errno::KEYEXPIRED, "EKEYEXPIRED"),
     (Errno::STALE, "ESTALE"),
     (Errno::UCLEAN, "EUCLEAN"),
     (Errno::REMOTEIO, "EREMOTEIO"),
@@ -93,6 +107,7 @@ mod tests {
     fn an_errno_is_displayed_as_its_symbolic_name() {
         assert_eq!(Name(Errno::UCLEAN).to_string(), "EUCLEAN");
         assert_eq!(Name(Errno::NOTBLK).to_string(), "ENOTBLK");
+        assert_eq!(Name(Errno::PROTONOSUPPORT).to_string(), "EPROTONOSUPPORT");
     }
 
     #[test]

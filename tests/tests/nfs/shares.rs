@@ -1,6 +1,6 @@
 //! A share that is staged and mounted: versions, options, sources, and what is reported about it.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -146,7 +146,9 @@ on_each_delegate! {
         assert!(refused.contains("rpc.statd doesn't run") && refused.contains("nolock"), "{refused}");
         systemctl("start");
         let app = pod.app();
-        let _ = app.sh("echo x > /data/file; flock /data/file true");
+        let _ = app.sh("echo hello > /data/file");
+        let file = format!("/proc/{}/root/data/file", app.pid());
+        File::options().write(true).open(file).unwrap().lock().expect("a lock");
         end_pod(&share.node, pod, [app]);
         assert_no_client(&share.server);
     }
