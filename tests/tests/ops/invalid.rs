@@ -122,7 +122,7 @@ const VOLUMES: [(Change, Code, &str); 18] = [
             it.fs_type = "cifs".into();
         },
         InvalidArgument,
-        "cifs can't be deferred: its credentials would be stored in clear text on the node's disk",
+        "mountInfo: field `fstype`: cifs can't be deferred: its credentials would be stored in clear text on the node's disk",
     ),
     (
         |it| {

@@ -99,14 +99,14 @@ fn check_source(volume_type: VolumeType, device: &str, fstype: &str) -> Result<(
         (VolumeType::Block, VolumeType::Network) => value(
             "fstype",
             format!(
-                "{fstype} isn't a file system on a block device; the volume type of a share is network"
+                "{fstype} isn't a file system on a block device; hint: set the volume type to network if it is a share"
             ),
         ),
         (VolumeType::Network, VolumeType::Block) if WITH_CREDENTIALS.contains(&fstype) => value(
             "fstype",
             format!(
                 "{fstype} can't be deferred: its credentials would be stored in clear text on the node's disk \
-                 (KEP-2857, \"Handling of NodePublish secrets\"); the CSI driver has to mount the volume itself"
+                 (KEP-2857, \"Handling of NodePublish secrets\"); hint: let the CSI driver mount the volume itself"
             ),
         ),
         (VolumeType::Network, VolumeType::Block) => value(
