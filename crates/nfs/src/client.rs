@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, fsopen};
 
 use crate::Share;
-use crate::mount::ShareMountError;
+use crate::error::ShareMountError;
 
 /// The file in which rpc.statd writes its pid (rpc.statd(8), "FILES").
 const STATD_PID_FILE: &str = "/run/rpc.statd.pid";

@@ -7,12 +7,14 @@
 //! | [`options`] | knows the mount options of nfs(5), and brings them into one form |
 //! | [`version`] | negotiates the version of the protocol |
 //! | [`server`] | resolves a server's name, and finds out whether the server answers |
-//! | [`mount`] | makes a *detached* mount of a share, or explains why it can't be mounted |
+//! | [`mount`] | makes a *detached* mount of a share |
+//! | [`error`] | says why a share can't be mounted, and what to do |
 //! | [`client`] | reports whether this node has an NFS client |
 
 #![warn(missing_docs)]
 
 pub mod client;
+pub mod error;
 pub mod mount;
 pub mod options;
 pub mod server;

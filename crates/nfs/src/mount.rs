@@ -3,9 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::{fmt, io};
 
-use crust_blockfs::errno::Name;
 use crust_blockfs::filesystem::FsContext;
 use crust_blockfs::options::{FsOption, MountOptions};
 use crust_blockfs::sys::add_attributes;
@@ -16,9 +14,10 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
 
 mod long_source;
 
+use crate::error::{FailedShareCall, ShareMountCall, ShareMountError};
 use crate::options::Contact;
-use crate::server::{self, ServerError};
-use crate::version::{NextAttempt, NfsVersion, after_failure, is_unreachable};
+use crate::server;
+use crate::version::{NextAttempt, NfsVersion, after_failure};
 use crate::{Share, client};
 
 /// The length in bytes of the longest value that fsconfig(2) accepts.
@@ -47,184 +46,6 @@ pub struct MountedShare {
     pub superblock: DeviceNumber,
     /// The version that was negotiated.
     pub version: NfsVersion,
-}
-
-/// The error of a mount. It is displayed as one sentence with the share, the call and the next step. The caller adds the
-/// volume's name.
-#[derive(Debug, thiserror::Error)]
-pub enum ShareMountError {
-    /// The kernel has no NFS client.
-    #[error(
-        "fsopen({fstype}) for {share}: this kernel has no {fstype} file system; hint: install the kernel's module (nfs, \
-         nfsv4), or use the volume on another node"
-    )]
-    NoClient {
-        /// The share, as text.
-        share: String,
-        /// The type that the kernel lacks.
-        fstype: String,
-    },
-    /// Version 3 was negotiated, and locks couldn't be taken.
-    #[error(
-        "{share}: rpc.statd doesn't run on this node, and version 3 needs it for locks; hint: start it (systemctl start \
-         rpc-statd), or use the mount option nolock if no program locks files"
-    )]
-    NoStatd {
-        /// The share, as text.
-        share: String,
-    },
-    /// The server can't be used.
-    #[error("{share}: {source}")]
-    Server {
-        /// The share, as text.
-        share: String,
-        /// The error of the server's last address.
-        source: ServerError,
-    },
-    /// The server exports something other than a directory. The kernel mounts it nevertheless.
-    #[error(
-        "{share}: it is {kind} on the server, not a directory; hint: correct the volume's share, or let the server \
-         export a directory"
-    )]
-    NotADirectory {
-        /// The share, as text.
-        share: String,
-        /// The type of the file with its article.
-        kind: &'static str,
-    },
-    /// A call of the mount API failed.
-    #[error(transparent)]
-    Call(Box<FailedShareCall>),
-}
-
-impl ShareMountError {
-    /// Returns whether an option of the request is certainly wrong.
-    #[must_use]
-    pub fn is_request_error(&self) -> bool {
-        matches!(self, Self::Call(failed) if matches!(failed.call, ShareMountCall::Option(_)))
-    }
-}
-
-/// A call that makes a mount of a share.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum ShareMountCall {
-    /// fsopen(2), which creates the file-system context.
-    Open,
-    /// fsconfig(2), which sets this option.
-    Option(FsOption),
-    /// fsconfig(2) with `FSCONFIG_CMD_CREATE`, which contacts the server.
-    Create,
-    /// fsmount(2), which creates a mount of the superblock.
-    Mount,
-    /// mount(2), for a source that is too long for fsconfig(2).
-    Legacy,
-    /// statx(2) on the new mount.
-    Stat,
-}
-
-/// A failed call of the mount API.
-#[derive(Debug, thiserror::Error)]
-#[error("{call}: {}{}; hint: {}", Name(*errno), self.messages(), self.hint())]
-pub struct FailedShareCall {
-    /// The share that was to be mounted.
-    pub share: Share,
-    /// The call that failed.
-    pub call: ShareMountCall,
-    /// The server's address that was used.
-    pub address: SocketAddr,
-    /// The version that was tried.
-    pub version: NfsVersion,
-    /// The error of the call.
-    pub errno: Errno,
-    /// Messages from the kernel's log of the file-system context, oldest first.
-    pub log: Vec<String>,
-}
-
-impl fmt::Display for ShareMountCall {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Open => f.write_str("fsopen"),
-            Self::Option(option) => write!(f, "fsconfig({:?})", option.to_string()),
-            Self::Create => f.write_str("fsconfig(create)"),
-            Self::Mount => f.write_str("fsmount"),
-            Self::Legacy => f.write_str("mount"),
-            Self::Stat => f.write_str("statx"),
-        }
-    }
-}
-
-impl FailedShareCall {
-    fn messages(&self) -> String {
-        let (share, version) = (self.share.to_string(), self.version);
-        let address = server::kernel_text(self.address);
-        let log = if self.log.is_empty() {
-            String::new()
-        } else {
-            format!(" (kernel: {})", self.log.join("; "))
-        };
-        format!(" for {share:?} at {address} with version {version}{log}")
-    }
-
-    fn hint(&self) -> &'static str {
-        match (&self.call, self.errno) {
-            (ShareMountCall::Option(_), _) => "correct the volume's mount options by nfs(5)",
-            (_, Errno::ACCESS | Errno::PERM) => {
-                "let the server export the directory to this node (exports(5), `exportfs -v` on the server)"
-            }
-            (_, Errno::NOENT | Errno::NOTDIR) => {
-                "the directory doesn't exist on the server or isn't exported: correct the volume's share, or create and \
-                 export the directory"
-            }
-            (_, Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL) => {
-                "the server or this kernel doesn't support the version: correct the option vers, or start the server's \
-                 NFS service"
-            }
-            (_, Errno::STALE) => {
-                "the exported directory was replaced on the server: export it again (`exportfs -ra`)"
-            }
-            (_, Errno::BUSY) => {
-                "the share is mounted with another SELinux label: give the pods the same level, or use nosharecache"
-            }
-            (_, errno) if is_unreachable(errno) => {
-                "check that the server runs and that no firewall is in between; the mount is tried again with the \
-                 container's next start"
-            }
-            _ => "see the kernel's log (dmesg) on this node and on the server",
-        }
-    }
-}
-
-impl ShareMountError {
-    fn errno(&self) -> Option<Errno> {
-        match self {
-            Self::Server {
-                source: ServerError::Unreachable { source, .. },
-                ..
-            } => Some(errno_of_connection(source)),
-            // The kernel may have version 3 alone.
-            Self::NoClient { .. } => Some(Errno::PROTONOSUPPORT),
-            // The server wasn't asked, so neither another version nor another address can help.
-            Self::Call(failed) if matches!(failed.call, ShareMountCall::Option(_)) => None,
-            Self::Call(failed) => Some(failed.errno),
-            _ => None,
-        }
-    }
-
-    /// Returns whether the error of a later attempt says more.
-    fn yields_to_later(&self) -> bool {
-        match self {
-            Self::Server { source, .. } => matches!(source, ServerError::NoAddress { .. }),
-            Self::Call(_) | Self::NoClient { .. } => {
-                matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL))
-            }
-            Self::NoStatd { .. } | Self::NotADirectory { .. } => false,
-        }
-    }
-}
-
-/// Returns the error number of a connection. An error without one is that of a server that doesn't answer.
-fn errno_of_connection(error: &io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::TIMEDOUT)
 }
 
 /// Mounts a share. The mount isn't attached anywhere, and other mounts of the share with the same options share its

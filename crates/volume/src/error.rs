@@ -16,7 +16,6 @@ use crust_state::state_directory::StateError;
 
 use rustix::io::Errno;
 
-use crate::health::HINT;
 use crate::propagated_mounts::RemainingCopy;
 use crate::sandbox::SandboxError;
 
@@ -28,7 +27,7 @@ use crust_blockfs::mountinfo::MountInfoError;
 use crust_blockfs::options::OptionsError;
 use crust_blockfs::resize::ResizeError;
 use crust_nfs::Share;
-use crust_nfs::mount::ShareMountError;
+use crust_nfs::error::ShareMountError;
 use crust_nfs::options::ShareOptionError;
 pub use staging_error::StagingError;
 
@@ -333,6 +332,9 @@ pub(super) enum Cause {
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
 }
+
+/// Separator between an error and its hint.
+pub(super) const HINT: &str = "; hint: ";
 
 /// Returns the text of an error without its hint.
 fn without_hint(error: &FsGroupError) -> String {
