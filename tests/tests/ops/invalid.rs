@@ -184,7 +184,7 @@ const VOLUMES: [(Change, Code, &str); 18] = [
     (
         |it| it.fs_type = "vfat".into(),
         InvalidArgument,
-        "file system \"vfat\" isn't one of those allowed (ext4, ext3, xfs, btrfs)",
+        "file system \"vfat\" isn't one of those allowed (ext4, ext3, xfs, btrfs, nfs4, nfs)",
     ),
     (
         |it| it.fs_type = "../ext4".into(),
