@@ -130,8 +130,8 @@ on_each_delegate! {
         let refused = share.node.container(&share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write());
         let refused = refused.expect_refusal();
         assert!(refused.contains("version 4.2") && refused.contains("EPROTONOSUPPORT"), "{refused}");
-        let _ = share.node.unstage(&share.target).success();
-        end_pod(&share.node, pod, []);
+        end([pod.sandbox]);
+        share.node.unstage_all(&[&share.target, &pod.target]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
