@@ -4,6 +4,7 @@
 use crust_blockfs::errno::Name;
 use crust_state::Config;
 use crust_state::check::Finding;
+use crust_state::info::VolumeType;
 use crust_volume::host_features::{
     HostFeaturesError, MountApiTrial, SET_GROUP_CALL, mountable_fstypes, try_mount_api,
 };
@@ -90,14 +91,10 @@ fn judge_mount_api(trial: &MountApiTrial) -> Finding {
 const FILE_SYSTEMS: &str = "file systems";
 
 pub(super) fn check_file_systems(config: &Config) -> Finding {
-    let configured = config.fstypes.iter().filter(|it| !is_nfs(it));
+    let fstypes = config.fstypes.iter();
+    let configured = fstypes.filter(|it| VolumeType::from_fstype(it) == VolumeType::Block);
     let configured: Vec<String> = configured.cloned().collect();
     judge_file_systems(&configured, mountable_fstypes(&configured))
-}
-
-/// Returns whether a file system type is checked by the check of the NFS client.
-pub(super) fn is_nfs(fstype: &str) -> bool {
-    crust_nfs::is_nfs(fstype.as_bytes())
 }
 
 fn judge_file_systems(

@@ -3,14 +3,14 @@
 use crust_nfs::client;
 use crust_state::Config;
 use crust_state::check::Finding;
+use crust_state::info::VolumeType;
 use crust_volume::host_features::{HostFeaturesError, mountable_fstypes};
-
-use super::kernel;
 
 const NFS_CLIENT: &str = "NFS client";
 
 pub(super) fn check(config: &Config) -> Finding {
-    let configured = config.fstypes.iter().filter(|it| kernel::is_nfs(it));
+    let fstypes = config.fstypes.iter();
+    let configured = fstypes.filter(|it| VolumeType::from_fstype(it) == VolumeType::Network);
     let configured: Vec<String> = configured.cloned().collect();
     let found = mountable_fstypes(&configured);
     judge(&configured, found, client::has_statd())

@@ -312,7 +312,7 @@ pub(super) enum Cause {
         error: String,
     },
     /// The hints of [`FsGroupError`] are those for a file system on a device.
-    #[error("{share}: {}; hint: {}", without_hint(error), share_hint(error))]
+    #[error("{share}: {}; hint: {}", error.problem(), share_hint(error))]
     ShareFsGroup { share: Share, error: FsGroupError },
     #[error(
         "the container waits for the server even though its requests were aborted; hint: restore the server, or restart \
@@ -331,18 +331,6 @@ pub(super) enum Cause {
     Resize(#[from] ResizeError),
     #[error(transparent)]
     Mounts(#[from] MountInfoError),
-}
-
-/// Separator between an error and its hint.
-pub(super) const HINT: &str = "; hint: ";
-
-/// Returns the text of an error without its hint.
-fn without_hint(error: &FsGroupError) -> String {
-    let mut text = error.to_string();
-    if let Some(end) = text.find(HINT) {
-        text.truncate(end);
-    }
-    text
 }
 
 /// Returns the next step after fsGroup has failed on a share.
@@ -412,6 +400,21 @@ mod tests {
         ] {
             assert_eq!(Cause::in_use(&user(sandbox)).to_string(), expected);
         }
+    }
+
+    #[test]
+    fn a_file_name_on_a_share_hides_no_part_of_the_error() {
+        let error = FsGroupError::Call {
+            call: "openat2",
+            path: "a; hint: b".into(),
+            errno: Errno::IO,
+        };
+        let share = "srv:/export".parse().unwrap();
+        let message = Cause::ShareFsGroup { share, error }.to_string();
+        assert!(
+            message.contains("EIO; hint: see the server's log"),
+            "{message}"
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::context::Context;
-use super::error::{Cause, HINT, VolumeError};
+use super::error::{Cause, VolumeError};
 use super::share_health;
 use super::volume_mounts::{self, open_directory_or_file};
 use crate::bare_directory::{self, DirectoryContents};
@@ -32,6 +32,9 @@ pub struct VolumeCondition {
     /// The problems and the next steps; empty if nothing is wrong.
     pub message: String,
 }
+
+/// Separator between an error and its hint.
+const HINT: &str = "; hint: ";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Symptom<'a> {

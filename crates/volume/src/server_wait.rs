@@ -1,8 +1,8 @@
 //! Waits for file servers with a timeout. A call on a share whose server doesn't answer can't be interrupted, except by
 //! a fatal signal. So the process either leaves the call to a thread that it doesn't wait for, or it ends itself.
 
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -62,20 +62,27 @@ const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// The operation may be in a call that waits for the server. Ending the process leaves nothing behind, as a crash
 /// doesn't: its locks are released, its mounts aren't attached yet, and its pending users are stale.
 #[derive(Debug)]
-pub struct Watchdog {
-    /// Locked while the process is being ended.
-    is_ended: Arc<Mutex<bool>>,
-    _ended: Sender<()>,
+pub struct Watchdog(Arc<Operation>);
+
+/// Whether the operation has ended. The lock is held while the process is being ended.
+#[derive(Debug, Default)]
+struct Operation {
+    has_ended: Mutex<bool>,
+    changed: Condvar,
 }
 
 impl Drop for Watchdog {
     fn drop(&mut self) {
-        *lock(&self.is_ended) = true;
+        *self.0.lock() = true;
+        self.0.changed.notify_all();
     }
 }
 
-fn lock(is_ended: &Mutex<bool>) -> MutexGuard<'_, bool> {
-    is_ended.lock().unwrap_or_else(PoisonError::into_inner)
+impl Operation {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        let locked = self.has_ended.lock();
+        locked.unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Watchdog {
@@ -107,21 +114,18 @@ impl Watchdog {
 
     /// Calls `end` on another thread unless this is dropped within the timeout.
     fn end_after(timeout: Duration, end: impl FnOnce() + Send + 'static) -> Result<Self, Cause> {
-        let (ended, watched) = channel();
-        let is_ended = Arc::new(Mutex::new(false));
-        let watched_end = Arc::clone(&is_ended);
+        let watchdog = Self(Arc::default());
+        let operation = Arc::clone(&watchdog.0);
         spawn(move || {
-            if watched.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
-                let is_ended = lock(&watched_end);
-                if !*is_ended {
-                    end();
-                }
+            let is_running = |has_ended: &mut bool| !*has_ended;
+            let changed = &operation.changed;
+            let waited = changed.wait_timeout_while(operation.lock(), timeout, is_running);
+            let (has_ended, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            if !*has_ended {
+                end();
             }
         })?;
-        Ok(Self {
-            is_ended,
-            _ended: ended,
-        })
+        Ok(watchdog)
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::fmt;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ pub enum FsGroupError {
         group: u32,
     },
     /// A system call failed on an entry.
-    #[error("fsGroup: {call}({}): {}{}", DisplayedPath(path), Name(*errno), hint(*errno))]
+    #[error("{}{}", failed_call(call, path, *errno), hint(*errno))]
     Call {
         /// Name of the system call.
         call: &'static str,
@@ -56,9 +56,10 @@ pub enum FsGroupError {
     },
     /// The walk listed the same directories over and over.
     #[error(
-        "fsGroup: stopped after {listed} entries, of which only about {distinct} are distinct: \
+        "{}: \
          directories have several names, so the file system is corrupt or was manipulated; hint: stop \
          the pods and containers that use the volume, and run the file system's checker ({}) on its device",
+        repeated_entries(*listed, *distinct),
         checkers()
     )]
     RepeatedEntries {
@@ -81,6 +82,26 @@ pub enum FsGroupError {
         /// Numbers of entries that were checked and changed before the deadline.
         counts: EntryCounts,
     },
+}
+
+impl FsGroupError {
+    /// Returns what failed, without the hints for a file system on a device.
+    #[must_use]
+    pub fn problem(&self) -> String {
+        match self {
+            Self::Call { call, path, errno } => failed_call(call, path, *errno),
+            Self::RepeatedEntries { listed, distinct } => repeated_entries(*listed, *distinct),
+            other => other.to_string(),
+        }
+    }
+}
+
+fn failed_call(call: &str, path: &Path, errno: Errno) -> String {
+    format!("fsGroup: {call}({}): {}", DisplayedPath(path), Name(errno))
+}
+
+fn repeated_entries(listed: u64, distinct: u64) -> String {
+    format!("fsGroup: stopped after {listed} entries, of which only about {distinct} are distinct")
 }
 
 /// Directory of links to the open descriptors of the calling thread.
@@ -109,7 +130,7 @@ fn hint(errno: Errno) -> Cow<'static, str> {
 }
 
 /// Displays a path quoted and on one line. Only the end of a very long path is written.
-struct DisplayedPath<'a>(&'a PathBuf);
+struct DisplayedPath<'a>(&'a Path);
 
 impl fmt::Display for DisplayedPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -112,7 +112,7 @@ fn check_source(volume_type: VolumeType, device: &str, fstype: &str) -> Result<(
         (VolumeType::Network, VolumeType::Block) => value(
             "fstype",
             format!(
-                "{fstype} isn't a network file system that can be mounted (one of {})",
+                "{fstype} isn't a network file system that can be mounted; hint: use one of {}",
                 FSTYPES.join(", ")
             ),
         ),

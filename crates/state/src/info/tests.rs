@@ -218,7 +218,7 @@ fn errors_name_the_field_and_the_reason() {
         ),
         (
             with("volume-type", &json!("network")),
-            "field `fstype`: xfs isn't a network file system that can be mounted (one of nfs4, nfs)",
+            "field `fstype`: xfs isn't a network file system that can be mounted; hint: use one of nfs4, nfs",
         ),
         (
             with("fstype", &json!("nfs4")),
