@@ -14,7 +14,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::features::{Feature, Features};
 use crate::field_error::FieldError;
-use crate::format::Fstype;
 use crate::serde_text;
 
 /// A key in the parameters of a `StorageClass` and in a volume's context. If it is `true`, the runtime mounts the
@@ -121,7 +120,7 @@ pub(crate) trait FileSystem: Copy + Eq + Debug + Display + FromStr<Err: Display>
 
 /// A volume capability of CSI: the access mode and the access type.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Capability<F = Fstype> {
+pub(crate) struct Capability<F> {
     #[serde(with = "serde_text")]
     pub(crate) mode: AccessMode,
     /// The file system. `None` if the volume is used as a block device.
@@ -130,7 +129,7 @@ pub(crate) struct Capability<F = Fstype> {
 
 /// A capability of a volume with a file system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct MountCapability<F = Fstype> {
+pub(crate) struct MountCapability<F> {
     pub(crate) fstype: F,
     /// The mount options, as in `mount -o`.
     pub(crate) options: Vec<String>,
@@ -329,6 +328,7 @@ mod tests {
     use crust_proto::csi::v1::volume_capability::{AccessMode as Wire, BlockVolume};
 
     use super::*;
+    use crate::block::Capability;
 
     fn all() -> Features {
         Features::without(&[])
@@ -391,14 +391,14 @@ mod tests {
             let error = parse_capability(&capability).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        assert!(Capability::<Fstype>::from_request("c", None, &all()).is_err());
+        assert!(Capability::from_request("c", None, &all()).is_err());
     }
 
     #[test]
     fn multi_node_and_newer_modes_are_refused() {
         let of_mode = |mode, features: &Features| {
             let capability = mount(MountVolume::default(), mode);
-            Capability::<Fstype>::from_request("c", Some(&capability), features)
+            Capability::from_request("c", Some(&capability), features)
                 .map(|usage| usage.mode)
                 .ok()
         };

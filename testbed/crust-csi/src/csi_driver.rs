@@ -1,7 +1,5 @@
 //! The interface between the gRPC services and the two drivers.
 
-mod block;
-
 use std::fmt::Debug;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;

@@ -1,6 +1,7 @@
 //! The parts that the drivers for block volumes and for shares have in common: the settings, the lock of the data
 //! directory, target paths, and deferral.
 
+use std::error::Error;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,12 +13,12 @@ use crust_state::files::{Directory, FileError};
 use crust_state::{Config, CrustDirectory, TargetPath};
 
 use crate::features::{Feature, Features};
-use crate::kubelet_paths::default_quarantine;
+use crate::kubelet_paths::{self, default_quarantine};
 use crate::mounts;
 use crate::ops::Ops;
-use crate::refusal::{DataError, Refusal};
+use crate::refusal::Refusal;
 use crate::settings::{MAX_LABEL_BYTES, Settings};
-use crate::target_cleanup::remove_target;
+use crate::target_cleanup::{is_vacant, remove_target};
 
 /// The lock file in the data directory. The driver holds the lock as long as it runs.
 const LOCK_FILE: &str = "lock";
@@ -31,9 +32,9 @@ pub(crate) enum StartError {
     /// The data directory can't be opened or created.
     #[error(transparent)]
     Data(#[from] FileError),
-    /// The record or image of a volume can't be read or removed.
+    /// The records of volumes can't be read.
     #[error(transparent)]
-    Volume(#[from] DataError),
+    Volume(Box<dyn Error + Send + Sync>),
     /// The host name is the node id, and is too long.
     #[error(
         "node id {0:?}: must have 1 to {MAX_LABEL_BYTES} bytes, because it is also the value of a label; hint: set --node-id"
@@ -208,32 +209,28 @@ fn resolve_parent(target: &TargetPath) -> Option<TargetPath> {
     TargetPath::new(parent.as_path().join(path.file_name()?)).ok()
 }
 
-/// Fails if a required field is empty. The form of a volume id is checked when its record is looked up.
-pub(crate) fn check_present(field: &'static str, value: &str) -> Result<(), Refusal> {
-    if value.is_empty() {
-        return Err(Refusal::field(field, "is required"));
+/// Fails if an orchestrator hasn't created a new target path itself. Then its contents would be removed when the volume
+/// is unpublished. `is_block` says whether it is the target of a block device, and so a file.
+pub(crate) fn check_vacant(id: &str, target: &TargetPath, is_block: bool) -> Result<(), Refusal> {
+    let path = target.as_path();
+    // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
+    if (kubelet_paths::is_target(target) && !is_block) || is_vacant(path, is_block) {
+        return Ok(());
     }
-    Ok(())
+    let message = format!(
+        "{}: the path exists, and its contents would be removed when the volume is unpublished; hint: use a path that \
+         doesn't exist, or an empty {}",
+        path.display(),
+        if is_block { "file" } else { "directory" }
+    );
+    Err(Refusal::state(id, message))
 }
 
-/// Parses a path from a request.
-pub(crate) fn parse_path(field: &'static str, text: &str) -> Result<TargetPath, Refusal> {
-    check_present(field, text)?;
-    crust_serve::check_path_length(text).map_err(|error| Refusal::field(field, error))?;
-    TargetPath::new(text).map_err(|error| Refusal::field(field, error))
-}
-
-/// Parses a `volume_path`. If it can't be a target path, no volume is there.
-pub(crate) fn parse_volume_path(id: &str, text: &str) -> Result<TargetPath, Refusal> {
-    let not_at_path = |_| Refusal::NotAtPath {
-        volume: id.to_owned(),
-        path: text.into(),
-        hint: "set volume_path to the target path of NodePublishVolume, or to the staging path",
-    };
-    TargetPath::new(text).map_err(not_at_path)
-}
-
-/// Returns the path as a key of [`ByPath`](crate::store::ByPath).
-pub(crate) fn path_key(path: &TargetPath) -> String {
-    path.as_path().to_string_lossy().into_owned()
+/// Returns the error that another volume is staged at a target path.
+pub(crate) fn other_volume_staged(id: &str, target: &TargetPath) -> Refusal {
+    let message = format!(
+        "{}: another volume is staged there for a container runtime; hint: find it with `runcrust crust list`",
+        target.as_path().display()
+    );
+    Refusal::state(id, message)
 }

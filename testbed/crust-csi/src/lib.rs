@@ -1,43 +1,39 @@
-//! `crust-csi`: a CSI driver on loop devices that can defer mounts to the container runtime (KEP-2857).
+//! `crust-csi`: a CSI driver on loop devices or NFS shares that can defer mounts to the container runtime (KEP-2857).
 //!
 //! | module | contents |
 //! |---|---|
 //! | `settings`, `features` | the command line, and the capabilities that it leaves the driver |
-//! | `services` | the gRPC services, which run one call at a time for each volume |
-//! | `driver` | the state that the services share, and the publications that really exist |
-//! | `controller` | the storage of volumes: create, expand, list, delete |
-//! | `node` | volumes on this node: stage, publish, statistics, expand |
-//! | `capability` | volume capabilities, `StorageClass` parameters, volume contexts |
-//! | `store`, `images` | a record and an image file for each volume |
-//! | `serde_text` | serialisation by `Display` and `FromStr` |
-//! | `format` | fsck, and mkfs on empty volumes |
+//! | `server`, `services` | the gRPC services, which run one call at a time for each volume |
+//! | `csi_driver` | the interface between the services and the drivers |
+//! | `block`, `nfs` | the drivers for block volumes and for shares of NFS servers |
+//! | `driver_context` | the state that both drivers have: the lock of the data directory, target paths, deferral |
+//! | `requests`, `capability`, `capacity_range` | fields of requests |
+//! | `publish_decision` | whether a pod may use a volume that other pods use |
+//! | `store`, `serde_text` | a record for each volume; serialisation by `Display` and `FromStr` |
 //! | `mounts`, `target_cleanup` | mounts on the host; removal of target paths |
 //! | `kubelet_paths` | the forms of kubelet's paths |
 //! | `ops` | the client of `crust_ops` |
-//! | `health` | problems of a volume, or of the storage of all volumes |
-//! | `refusal` | reasons for not carrying out a call, and their gRPC statuses |
-//!
-//! [`crust_blockfs::loops`] attaches images to loop devices.
+//! | `usage`, `health` | usage and problems of a volume |
+//! | `refusal`, `field_error` | reasons for not carrying out a call, and their gRPC statuses |
 
 #![forbid(unsafe_code)]
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+mod block;
 mod capability;
-mod controller;
+mod capacity_range;
 mod csi_driver;
-mod driver;
 mod driver_context;
 mod features;
 mod field_error;
-mod format;
 mod health;
-mod images;
 mod kubelet_paths;
 mod mounts;
 mod nfs;
-mod node;
 mod ops;
+mod publish_decision;
 mod refusal;
+mod requests;
 mod serde_text;
 mod server;
 mod services;

@@ -34,7 +34,6 @@ use crate::csi_driver::CsiDriver;
 use crate::driver_context::{DriverContext, StartError};
 use crate::refusal::Refusal;
 use crate::store::{self, ByPath, Store};
-pub(crate) use directory::DirectoryError;
 use fstype::NfsType;
 
 type Capability = crate::capability::Capability<NfsType>;

@@ -1,5 +1,6 @@
 //! Errors of calls, and their gRPC statuses. CSI specifies the codes.
 
+use std::error::Error;
 use std::path::PathBuf;
 
 use crust_blockfs::device::DeviceError;
@@ -12,20 +13,16 @@ use crust_state::files::FileError;
 use tonic::{Code, Status};
 
 use crate::field_error::FieldError;
-use crate::format::FormatError;
-use crate::images::ImageError;
-use crate::mounts::MountsError;
-use crate::nfs::DirectoryError;
-use crate::store::StoreError;
-use crate::target_cleanup::CleanupError;
 
-/// An error of the data directory.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DataError {
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    #[error(transparent)]
-    Image(#[from] ImageError),
+/// An error of a volume's record or image in the data directory.
+pub(crate) trait DataError: Error + Send + Sync + 'static {}
+
+/// An error of an operation on the node.
+pub(crate) trait NodeError: Error + Send + Sync + 'static {
+    /// Returns whether the cause is the state of the volume, and not a failure of the node.
+    fn is_volume_state(&self) -> bool {
+        false
+    }
 }
 
 /// The reason why a call isn't carried out.
@@ -90,46 +87,47 @@ pub(crate) enum Refusal {
     },
     /// An error of the data directory, in a call that names no volume.
     #[error(transparent)]
-    Data(#[from] DataError),
+    Data(Box<dyn Error + Send + Sync>),
     /// An error of the data directory, in a call that names this volume.
     #[error("volume {volume}: {source}")]
-    VolumeData { volume: String, source: DataError },
+    VolumeData {
+        volume: String,
+        source: Box<dyn Error + Send + Sync>,
+    },
     /// An operation on the node failed.
     #[error("volume {volume}: {source}")]
-    Node { volume: String, source: NodeError },
+    Node {
+        volume: String,
+        source: Box<dyn Error + Send + Sync>,
+        /// The result of [`NodeError::is_volume_state`].
+        is_volume_state: bool,
+    },
 }
 
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NodeError {
-    #[error(transparent)]
-    Loop(#[from] LoopError),
-    #[error(transparent)]
-    Device(#[from] DeviceError),
-    #[error(transparent)]
-    Format(#[from] FormatError),
-    #[error(transparent)]
-    Mounts(#[from] MountsError),
-    #[error(transparent)]
-    Cleanup(#[from] CleanupError),
-    #[error(transparent)]
-    Resize(#[from] ResizeError),
-    /// A volume's directory can't be created or removed on its server.
-    #[error(transparent)]
-    Directory(#[from] DirectoryError),
-    /// The crust directory can't be read.
-    #[error(transparent)]
-    Crust(#[from] FileError),
-}
-
-impl From<StoreError> for Refusal {
-    fn from(error: StoreError) -> Self {
-        Self::Data(error.into())
+impl<E: DataError> From<E> for Refusal {
+    fn from(error: E) -> Self {
+        Self::Data(Box::new(error))
     }
 }
 
-impl From<ImageError> for Refusal {
-    fn from(error: ImageError) -> Self {
-        Self::Data(error.into())
+impl NodeError for DeviceError {}
+
+/// The crust directory can't be read.
+impl NodeError for FileError {}
+
+impl NodeError for LoopError {
+    fn is_volume_state(&self) -> bool {
+        self.is_in_use()
+    }
+}
+
+impl NodeError for ResizeError {
+    /// After the code for this, kubelet starts the pod with the old size, and doesn't repeat the call.
+    fn is_volume_state(&self) -> bool {
+        matches!(
+            self,
+            Self::Growth(GrowthError::Refused { .. } | GrowthError::Unsupported { .. })
+        )
     }
 }
 
@@ -149,11 +147,12 @@ impl Refusal {
     }
 
     /// Returns a function that converts the error of an operation on the node.
-    pub(crate) fn node<E: Into<NodeError>>(volume: &str) -> impl FnOnce(E) -> Self {
+    pub(crate) fn node<E: NodeError>(volume: &str) -> impl FnOnce(E) -> Self {
         let volume = volume.to_owned();
         move |error| Self::Node {
             volume,
-            source: error.into(),
+            is_volume_state: error.is_volume_state(),
+            source: Box::new(error),
         }
     }
 
@@ -171,7 +170,11 @@ impl Refusal {
             Self::NotAtPath { .. } => (Code::NotFound, "NOT_THERE"),
             Self::Pending(_) | Self::TargetPending { .. } => (Code::Aborted, "PENDING"),
             Self::Exists { .. } => (Code::AlreadyExists, "OTHER_EXISTS"),
-            Self::State { .. } => (Code::FailedPrecondition, "VOLUME_STATE"),
+            Self::State { .. }
+            | Self::Node {
+                is_volume_state: true,
+                ..
+            } => (Code::FailedPrecondition, "VOLUME_STATE"),
             Self::Range(_) => (Code::OutOfRange, "CAPACITY_RANGE"),
             Self::OutOfCapacity { .. } => (Code::ResourceExhausted, "FULL"),
             Self::OtherNode(_) => (Code::ResourceExhausted, "TOPOLOGY"),
@@ -180,9 +183,6 @@ impl Refusal {
             Self::Unimplemented(_) => (Code::Unimplemented, "UNIMPLEMENTED"),
             Self::Ops { failure, .. } => (failure.code(), "CRUST_OPS"),
             Self::Data(_) | Self::VolumeData { .. } => (Code::Internal, "DATA"),
-            Self::Node { source, .. } if source.is_state() => {
-                (Code::FailedPrecondition, "VOLUME_STATE")
-            }
             Self::Node { .. } => (Code::Internal, "NODE"),
         }
     }
@@ -244,23 +244,5 @@ impl Refusal {
             field,
         };
         reply.into_status()
-    }
-}
-
-impl NodeError {
-    /// Returns whether the cause is the state of the volume, and not a failure of the node.
-    fn is_state(&self) -> bool {
-        match self {
-            Self::Loop(error) => error.is_in_use(),
-            Self::Format(error) => error.is_volume_state(),
-            Self::Mounts(error) => error.is_state(),
-            Self::Cleanup(error) => error.is_state(),
-            // After this code kubelet starts the pod with the old size, and doesn't repeat the call.
-            Self::Resize(error) => matches!(
-                error,
-                ResizeError::Growth(GrowthError::Refused { .. } | GrowthError::Unsupported { .. })
-            ),
-            Self::Device(_) | Self::Directory(_) | Self::Crust(_) => false,
-        }
     }
 }

@@ -13,8 +13,8 @@ use crust_serve::{DEFAULT_MAX_CONNECTIONS, Daemon, KnownSockets, ServerLimits, S
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
+use crate::block::BlockDriver;
 use crate::csi_driver::CsiDriver;
-use crate::driver::Driver;
 use crate::driver_context::DriverContext;
 use crate::nfs::NfsDriver;
 use crate::ops::Ops;
@@ -62,7 +62,7 @@ pub(crate) async fn serve(settings: Settings) -> Result<()> {
     let ops = Ops::new(&settings.crust_ops, Handle::current());
     let context = DriverContext::new(settings, ops)?;
     let routes = match context.settings.driver {
-        DriverKind::Block => routes(Driver::new(context)?),
+        DriverKind::Block => routes(BlockDriver::new(context)?),
         DriverKind::Nfs => routes(NfsDriver::new(context)?),
     };
     let socket = listen::bind_unix(&DAEMON, &endpoint)?;

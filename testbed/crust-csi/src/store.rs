@@ -1,4 +1,4 @@
-//! The records of volumes. Each is a file, which is replaced as a whole.
+//! Records of volumes, and what the records of both drivers contain. Each record is a file, which is replaced as a whole.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -6,15 +6,14 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use crust_state::files::{Directory, FileError};
-use crust_state::record::Version;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::capability::{Capability, FileSystem, Parameters};
-use crate::format::Fstype;
+use crate::capability::{Capability, FileSystem};
+use crate::refusal::DataError;
 
-/// Values by a path from a request, in the form of [`path_key`](crate::driver_context::path_key).
+/// Values by a path from a request, in the form of [`path_key`](crate::requests::path_key).
 pub(crate) type ByPath<T> = BTreeMap<String, T>;
 
 /// The name of the directory with the records, in the data directory.
@@ -23,45 +22,9 @@ const VOLUMES: &str = "volumes";
 /// The suffix of a record's file name.
 const SUFFIX: &str = ".json";
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
-    version: Version<1>,
-    /// The name in the request that created the volume. The id is derived from it.
-    pub(crate) name: String,
-    /// The size in bytes.
-    pub(crate) capacity: u64,
-    /// The parameters that the volume was created with.
-    pub(crate) parameters: Parameters,
-    #[serde(rename = "life")]
-    pub(crate) lifecycle: Lifecycle,
-    /// The file system of the volume. Once it is set, mkfs is never run again.
-    #[serde(default)]
-    #[serde(rename = "holds")]
-    pub(crate) file_system: Option<Fstype>,
-    /// The capabilities that the volume is staged with, by staging path.
-    #[serde(default)]
-    pub(crate) staged: ByPath<Capability>,
-    /// The publications by target path. A publication is recorded first, so it is possible that it was never mounted or
-    /// staged for the runtime.
-    #[serde(default)]
-    pub(crate) published: ByPath<Publication>,
-}
-
-/// The state of a volume between its creation and its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Lifecycle {
-    /// The image is being created. There is no data.
-    Creating,
-    /// The volume exists.
-    Ready,
-    /// The image is being removed. The data is no longer needed.
-    Deleting,
-}
-
 /// A publication of a volume for a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Publication<F = Fstype> {
+pub(crate) struct Publication<F> {
     /// The capability that the volume is published with.
     pub(crate) usage: Capability<F>,
     /// Whether this pod can only read the volume.
@@ -98,22 +61,6 @@ impl<F: FileSystem> Publication<F> {
     }
 }
 
-impl Record {
-    /// Returns the record of a volume that is about to be created.
-    pub(crate) fn new(name: &str, capacity: u64, parameters: Parameters) -> Self {
-        Self {
-            version: Version,
-            name: name.to_owned(),
-            capacity,
-            parameters,
-            lifecycle: Lifecycle::Creating,
-            file_system: None,
-            staged: ByPath::new(),
-            published: ByPath::new(),
-        }
-    }
-}
-
 /// The reason why a record can't be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StoreError {
@@ -129,6 +76,8 @@ pub(crate) enum StoreError {
     },
 }
 
+impl DataError for StoreError {}
+
 /// The name of a file in the data directory that reserves space. If the disk is full, the file is removed to write a
 /// record: even if a record gets smaller, replacing its file needs space.
 const SPARE_FILE: &str = "spare";
@@ -138,7 +87,7 @@ const SPARE_BYTES: usize = 64 * 1024;
 
 /// The records of all volumes, of type `R`.
 #[derive(Debug)]
-pub(crate) struct Store<R = Record> {
+pub(crate) struct Store<R> {
     _records: PhantomData<fn() -> R>,
     records: Directory,
     data: Directory,
@@ -287,7 +236,15 @@ pub(crate) fn is_id(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use crust_state::record::Version;
+
     use super::*;
+
+    #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+    struct Record {
+        version: Version<1>,
+        name: String,
+    }
 
     #[test]
     fn an_id_is_unique_and_a_valid_file_name() {
@@ -309,7 +266,13 @@ mod tests {
     fn a_record_is_saved_listed_and_removed() {
         let place = tempfile::tempdir().unwrap();
         let store = Store::<Record>::open(&place.path().join("data")).unwrap();
-        let (id, record) = (id_of("a"), Record::new("a", 5, Parameters::default()));
+        let (id, record) = (
+            id_of("a"),
+            Record {
+                version: Version,
+                name: "a".to_owned(),
+            },
+        );
         assert_eq!(store.load(&id).unwrap(), None);
         store.save(&id, &record).unwrap();
         assert_eq!(store.load(&id).unwrap(), Some(record));

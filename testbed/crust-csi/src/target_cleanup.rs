@@ -22,6 +22,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::mounts;
+use crate::refusal::NodeError;
 
 /// The reason why a target path can't be removed.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +57,8 @@ pub(crate) enum CleanupError {
     MountInfo(#[from] MountInfoError),
 }
 
-impl CleanupError {
-    /// Returns whether the cause is the state of the path, and not a failure of the node.
-    pub(crate) fn is_state(&self) -> bool {
+impl NodeError for CleanupError {
+    fn is_volume_state(&self) -> bool {
         match self {
             Self::Call { errno, .. } => matches!(*errno, Errno::BUSY | Errno::XDEV),
             Self::NoQuarantine(_) | Self::MountBelow { .. } => true,
@@ -314,7 +314,7 @@ mod tests {
         let file = scene.target.as_path().join("file");
         fs::write(&file, "data").unwrap();
         let error = remove_target(&scene.target, None).unwrap_err();
-        assert!(error.is_state(), "{error}");
+        assert!(error.is_volume_state(), "{error}");
         assert!(file.exists());
     }
 

@@ -5,8 +5,8 @@ use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{NodeGetVolumeStatsResponse, VolumeHealthErrorType, VolumeUsage};
 use crust_proto::v1::{RuntimeGetVolumeStatsResponse, volume_usage as runtimes};
 
-use crate::controller::to_signed;
 use crate::health::{Health, Problem};
+use crate::requests::to_signed;
 
 /// Usage and health of a volume at a target or staging path.
 #[derive(Debug)]

@@ -1,7 +1,6 @@
 //! The calls of the controller service. Each volume that is created is a directory below the share of its
 //! `StorageClass`. Nothing is recorded: the volume's id says where it is, so any node can delete it.
 
-use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crust_proto::csi::v1::{
     CreateVolumeRequest, CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
@@ -11,10 +10,12 @@ use crust_proto::csi::v1::{
 use super::location::{ProvisionedVolume, ShareParameters};
 use super::node::check_file_system;
 use super::{Capability, NfsDriver, directory};
-use crate::controller::capacity_range::SizeRange;
-use crate::controller::{check_name, check_unsupported_fields, to_signed};
-use crate::driver_context::check_present;
+use crate::capacity_range::SizeRange;
 use crate::refusal::Refusal;
+use crate::requests::{
+    check_name, check_present, check_unsupported_fields, check_validation_request, to_signed,
+    validation_response,
+};
 
 impl NfsDriver {
     /// Handles `CreateVolume`. The requested size is reported and not enforced.
@@ -25,7 +26,7 @@ impl NfsDriver {
         check_name(&request.name)?;
         self.check_capabilities(&request.volume_capabilities)?;
         check_unsupported_fields(request)?;
-        let size = SizeRange::from_request(request.capacity_range.as_ref())?.required();
+        let size = SizeRange::from_request(request.capacity_range.as_ref())?.min;
         let parameters = ShareParameters::from_storage_class(&request.parameters)?;
         let volume = parameters.new_volume(&request.name, &request.parameters)?;
         let id = volume.id();
@@ -77,15 +78,7 @@ impl NfsDriver {
         &self,
         request: ValidateVolumeCapabilitiesRequest,
     ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
-        check_present("volume_id", &request.volume_id)?;
-        let missing = |it: &VolumeCapability| it.access_type.is_none() || it.access_mode.is_none();
-        if request.volume_capabilities.is_empty() || request.volume_capabilities.iter().any(missing)
-        {
-            return Err(Refusal::field(
-                "volume_capabilities",
-                "is required, with an access_mode and an access_type in each capability",
-            ));
-        }
+        check_validation_request(&request)?;
         let checked = self
             .check_capabilities(&request.volume_capabilities)
             .and_then(|()| {
@@ -95,20 +88,7 @@ impl NfsDriver {
                 }
                 Ok(())
             });
-        Ok(match checked {
-            Ok(()) => ValidateVolumeCapabilitiesResponse {
-                confirmed: Some(Confirmed {
-                    volume_context: request.volume_context,
-                    volume_capabilities: request.volume_capabilities,
-                    parameters: request.parameters,
-                }),
-                message: String::new(),
-            },
-            Err(refusal) => ValidateVolumeCapabilitiesResponse {
-                confirmed: None,
-                message: refusal.to_string(),
-            },
-        })
+        Ok(validation_response(request, checked))
     }
 
     fn check_capabilities(&self, capabilities: &[VolumeCapability]) -> Result<(), Refusal> {

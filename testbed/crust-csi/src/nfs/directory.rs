@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::fstype::NfsType;
 use super::location::ProvisionedVolume;
 use crate::capability::FileSystem as _;
+use crate::refusal::NodeError;
 
 /// The mount options for work on the share itself. A server that stops answering ends the call with an error, and
 /// nothing is locked.
@@ -30,7 +31,7 @@ const MODE: Mode = Mode::from_raw_mode(0o777);
 
 /// The reason why a volume's directory can't be created or removed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DirectoryError {
+pub(super) enum DirectoryError {
     #[error(transparent)]
     Mount(#[from] ShareMountError),
     /// A system call failed.
@@ -42,6 +43,8 @@ pub(crate) enum DirectoryError {
         errno: Errno,
     },
 }
+
+impl NodeError for DirectoryError {}
 
 fn hint(errno: Errno) -> &'static str {
     match errno {

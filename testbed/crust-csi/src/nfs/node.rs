@@ -15,18 +15,16 @@ use crust_state::{TargetPath, error_message};
 use super::location::ShareParameters;
 use super::{Capability, NfsDriver, Publication, mounts};
 use crate::capability::SIDECAR_PREFIX;
-use crate::driver_context::{
-    check_present, ensure_empty_directory, parse_path, parse_volume_path, path_key,
-};
+use crate::driver_context::{check_vacant, ensure_empty_directory, other_volume_staged};
 use crate::features::Feature;
 use crate::health::Health;
 use crate::kubelet_paths;
 use crate::mounts::open_root;
-use crate::node::decide::{PublishStep, decide};
 use crate::ops::Backing;
+use crate::publish_decision::{PublishStep, decide};
 use crate::refusal::Refusal;
+use crate::requests::{check_present, parse_path, parse_volume_path, path_key};
 use crate::store::{Mounter, id_of};
-use crate::target_cleanup::is_vacant;
 use crate::usage::{UsageAndHealth, amounts, file_system_problem, from_runtime_stats};
 
 impl NfsDriver {
@@ -61,7 +59,10 @@ impl NfsDriver {
             return Ok(NodePublishVolumeResponse::default());
         }
         self.check_not_other_volumes(id, &target)?;
-        self.check_vacant(id, &share, &target)?;
+        if self.context.is_anything_staged(id, &target)? && !self.is_staged(id, &share, &target)? {
+            return Err(other_volume_staged(id, &target));
+        }
+        check_vacant(id, &target, false)?;
         tracing::info!("volume {id}: {target:?}: {share}: {}", requested.describe());
         // The record is written first, so that whatever is mounted or staged is in a record.
         record.share = share;
@@ -139,29 +140,6 @@ impl NfsDriver {
                 mounts::mount(share, mount, requested, path).map_err(Refusal::node(id))
             }
         }
-    }
-
-    /// Checks that a new target path doesn't exist or is as an orchestrator creates it, and that no other volume is
-    /// staged there.
-    fn check_vacant(&self, id: &str, share: &Share, target: &TargetPath) -> Result<(), Refusal> {
-        let path = target.as_path();
-        if self.context.is_anything_staged(id, target)? && !self.is_staged(id, share, target)? {
-            let message = format!(
-                "{}: another volume is staged there for a container runtime; hint: find it with `runcrust crust list`",
-                path.display()
-            );
-            return Err(Refusal::state(id, message));
-        }
-        // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
-        if kubelet_paths::is_target(target) || is_vacant(path, false) {
-            return Ok(());
-        }
-        let message = format!(
-            "{}: the path exists, and its contents would be removed when the volume is unpublished; hint: use a path that \
-             doesn't exist, or an empty directory",
-            path.display()
-        );
-        Err(Refusal::state(id, message))
     }
 
     /// Handles `NodeUnpublishVolume`. A volume without a record was unpublished before, or the record is lost. Then the

@@ -5,9 +5,9 @@ use crust_state::TargetPath;
 use crust_state::record::Version;
 
 use super::{NfsDriver, Publication, Record, mounts};
-use crate::driver_context::path_key;
 use crate::mounts::MountsError;
 use crate::refusal::Refusal;
+use crate::requests::path_key;
 use crate::store::{ByPath, Mounter, id_of};
 
 impl NfsDriver {

@@ -6,14 +6,15 @@ use crust_proto::csi::v1::{
     NodeUnstageVolumeResponse,
 };
 
-use crate::capability::{Capability, Parameters};
-use crate::driver::Driver;
-use crate::driver_context::{check_present, parse_path, path_key};
-use crate::format::{self, FormatRequest, Fstype, Mkfs, NextStep};
+use crate::block::BlockDriver;
+use crate::block::Capability;
+use crate::block::format::{self, FormatRequest, Fstype, Mkfs, NextStep};
+use crate::block::record::Record;
+use crate::capability::Parameters;
 use crate::refusal::Refusal;
-use crate::store::Record;
+use crate::requests::{check_present, parse_path, path_key};
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeStageVolume`.
     pub(crate) fn stage(
         &self,

@@ -122,15 +122,15 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::block::{Fstype, Publication};
     use crate::capability::{Capability, MountCapability};
-    use crate::format::{Fstype, fstype_named};
 
     fn publication(mode: AccessMode, by: Mounter) -> Publication {
         Publication {
             usage: Capability {
                 mode,
                 mount: Some(MountCapability {
-                    fstype: fstype_named("ext4"),
+                    fstype: "ext4".parse().unwrap(),
                     options: Vec::new(),
                     group: None,
                     change_policy: None,

@@ -1,11 +1,8 @@
 //! The calls of the controller service: volumes are created, expanded, listed and deleted.
 
-pub(crate) mod capacity_range;
-
 use std::collections::HashMap;
 use std::sync::PoisonError;
 
-use crust_proto::csi::v1::validate_volume_capabilities_response::Confirmed;
 use crust_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     ControllerGetVolumeHealthRequest, ControllerGetVolumeHealthResponse,
@@ -13,23 +10,25 @@ use crust_proto::csi::v1::{
     CreateVolumeResponse, DeleteVolumeRequest, DeleteVolumeResponse, GetCapacityRequest,
     GetCapacityResponse, ListVolumesRequest, ListVolumesResponse, Topology,
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse, Volume,
-    VolumeCapability, list_volumes_response,
+    list_volumes_response,
 };
 
-use crate::capability::{Capability, Parameters};
-use crate::driver::Driver;
-use crate::driver_context::check_present;
+use super::images::{FileSystemSpace, ImageError};
+use super::record::{Lifecycle, Record};
+use super::volume_size::min_size;
+use super::{BlockDriver, Capability};
+use crate::capability::Parameters;
+use crate::capacity_range::SizeRange;
 use crate::features::Feature;
-use crate::images::{FileSystemSpace, ImageError};
 use crate::refusal::Refusal;
-use crate::store::{Lifecycle, Record, id_of, is_id};
-use capacity_range::SizeRange;
+use crate::requests::{
+    check_name, check_present, check_unsupported_fields, check_validation_request, to_signed,
+    validation_response,
+};
+use crate::store::{id_of, is_id};
 
 /// The topology key, a label whose value is the node's name.
 pub(crate) const TOPOLOGY_KEY: &str = "topology.crust.dev/node";
-
-/// CSI's limit on the length of a string field in bytes.
-const MAX_NAME_BYTES: usize = 128;
 
 /// The space for volumes, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -42,7 +41,7 @@ pub(crate) struct Space {
     pub(crate) is_read_only: bool,
 }
 
-impl Driver {
+impl BlockDriver {
     /// Handles `CreateVolume`.
     pub(crate) fn create(
         &self,
@@ -123,15 +122,7 @@ impl Driver {
         &self,
         request: ValidateVolumeCapabilitiesRequest,
     ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
-        check_present("volume_id", &request.volume_id)?;
-        let missing = |it: &VolumeCapability| it.access_type.is_none() || it.access_mode.is_none();
-        if request.volume_capabilities.is_empty() || request.volume_capabilities.iter().any(missing)
-        {
-            return Err(Refusal::field(
-                "volume_capabilities",
-                "is required, with an access_mode and an access_type in each capability",
-            ));
-        }
+        check_validation_request(&request)?;
         let record = self.record(&request.volume_id)?;
         let features = &self.context.features;
         let checked = Capability::all_from_request(&request.volume_capabilities, features)
@@ -154,20 +145,7 @@ impl Driver {
                 }
                 check_compatible(&request.volume_id, &record, &usages)
             });
-        Ok(match checked {
-            Ok(()) => ValidateVolumeCapabilitiesResponse {
-                confirmed: Some(Confirmed {
-                    volume_context: request.volume_context,
-                    volume_capabilities: request.volume_capabilities,
-                    parameters: request.parameters,
-                }),
-                message: String::new(),
-            },
-            Err(refusal) => ValidateVolumeCapabilitiesResponse {
-                confirmed: None,
-                message: refusal.to_string(),
-            },
-        })
+        Ok(validation_response(request, checked))
     }
 
     /// Handles `ListVolumes`. A page begins with the volume that the token names, or with the next one if that volume
@@ -272,7 +250,7 @@ impl Driver {
         Ok(GetCapacityResponse {
             available_capacity: available,
             maximum_volume_size: Some(available),
-            minimum_volume_size: Some(to_signed(capacity_range::min_size(&usages))),
+            minimum_volume_size: Some(to_signed(min_size(&usages))),
         })
     }
 
@@ -429,38 +407,6 @@ fn matches_segments(
         .all(|(key, value)| topology.get(key).is_none_or(|it| it == value))
 }
 
-/// Fails if a request has a field that neither driver supports.
-pub(crate) fn check_unsupported_fields(request: &CreateVolumeRequest) -> Result<(), Refusal> {
-    if request.volume_content_source.is_some() {
-        let reason = "volumes can't be created from snapshots or from other volumes";
-        return Err(Refusal::field("volume_content_source", reason));
-    }
-    if !request.mutable_parameters.is_empty() {
-        return Err(Refusal::field(
-            "mutable_parameters",
-            "has keys, but this driver has no mutable parameters",
-        ));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_name(name: &str) -> Result<(), Refusal> {
-    check_present("name", name)?;
-    if name.len() > MAX_NAME_BYTES {
-        let reason = format!(
-            "has {} bytes, and the limit is {MAX_NAME_BYTES}",
-            name.len()
-        );
-        return Err(Refusal::field("name", reason));
-    }
-    let is_forbidden =
-        |character: char| character.is_control() && !matches!(character, '\t' | '\n' | '\r');
-    if name.chars().any(is_forbidden) {
-        return Err(Refusal::field("name", "contains control characters"));
-    }
-    Ok(())
-}
-
 /// Checks that an existing volume is the same as a request would create.
 fn check_same_request(
     id: &str,
@@ -487,10 +433,10 @@ fn check_same_request(
 
 /// Checks that an existing volume can be used with these capabilities.
 fn check_compatible(id: &str, record: &Record, usages: &[Capability]) -> Result<(), Refusal> {
-    let min_size = capacity_range::min_size(usages);
-    if record.capacity < min_size {
+    let needed = min_size(usages);
+    if record.capacity < needed {
         let message = format!(
-            "{:?} exists with {} bytes, and the requested capabilities need {min_size}",
+            "{:?} exists with {} bytes, and the requested capabilities need {needed}",
             record.name, record.capacity
         );
         return Err(Refusal::exists(id, message));
@@ -511,26 +457,9 @@ fn check_compatible(id: &str, record: &Record, usages: &[Capability]) -> Result<
     }
 }
 
-/// Converts a size to CSI's type, which is signed.
-pub(crate) fn to_signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_must_not_be_long_or_contain_control_characters() {
-        let longest = "a".repeat(MAX_NAME_BYTES);
-        for name in ["pvc-1", "käse/../x", "two\nlines", &longest] {
-            assert!(check_name(name).is_ok(), "{name:?}");
-        }
-        let too_long = "a".repeat(MAX_NAME_BYTES + 1);
-        for name in ["", "a\0", "\u{1b}[2J", "\u{85}", &too_long] {
-            assert!(check_name(name).is_err(), "{name:?}");
-        }
-    }
 
     #[test]
     fn a_topology_without_the_drivers_key_matches() {

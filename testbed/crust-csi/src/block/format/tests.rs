@@ -14,6 +14,7 @@ use crust_blockfs::options;
 use rustix::fs::{Mode, OFlags, openat};
 
 use super::*;
+use crate::refusal::NodeError as _;
 
 /// A volume for one test. Dropping it detaches its loop device.
 struct Volume {

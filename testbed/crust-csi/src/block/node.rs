@@ -1,6 +1,5 @@
 //! The calls of the node service: stage, publish, statistics, health, expansion.
 
-pub(crate) mod decide;
 mod expand;
 mod health;
 mod publish;
@@ -15,9 +14,9 @@ use crust_blockfs::device::Device;
 use crust_blockfs::loops;
 use crust_state::TargetPath;
 
-use crate::driver::Driver;
+use crate::block::BlockDriver;
+use crate::block::record::Record;
 use crate::refusal::Refusal;
-use crate::store::Record;
 
 /// The time to wait until a device is unused. A pod's mounts disappear a little later than its processes.
 const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
@@ -26,7 +25,7 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(30);
 /// caller has a shorter timeout than kubelet, and retries.
 const DETACH_UNUSED_TIMEOUT: Duration = Duration::from_secs(5);
 
-impl Driver {
+impl BlockDriver {
     /// Attaches a volume's image, unless it is attached already, and updates the size of the loop device.
     fn attach(&self, id: &str, record: &Record) -> Result<Device, Refusal> {
         let image = self.images.path(id);

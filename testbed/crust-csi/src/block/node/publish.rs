@@ -11,19 +11,20 @@ use crust_proto::csi::v1::{
 };
 use crust_state::TargetPath;
 
-use super::decide::{PublishStep, decide};
-use crate::capability::{Capability, MountCapability, Parameters};
-use crate::driver::Driver;
-use crate::driver_context::{check_present, ensure_empty_directory, parse_path, path_key};
+use crate::block::BlockDriver;
+use crate::block::Publication;
+use crate::block::mounts;
+use crate::block::{Capability, MountCapability};
+use crate::capability::Parameters;
+use crate::driver_context::{check_vacant, ensure_empty_directory, other_volume_staged};
 use crate::features::Feature;
-use crate::kubelet_paths;
-use crate::mounts;
 use crate::ops::Backing;
+use crate::publish_decision::{PublishStep, decide};
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Publication};
-use crate::target_cleanup::is_vacant;
+use crate::requests::{check_present, parse_path, path_key};
+use crate::store::Mounter;
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodePublishVolume`.
     pub(crate) fn publish(
         &self,
@@ -181,7 +182,6 @@ impl Driver {
         target: &TargetPath,
         requested: &Publication,
     ) -> Result<(), Refusal> {
-        let path = target.as_path();
         let devices = slice::from_ref(device);
         let is_anothers = match self.is_other_volume_staged(id, devices, target) {
             // An unreadable crust directory is an error only if the volume is deferred.
@@ -189,28 +189,13 @@ impl Driver {
             other => other?,
         };
         if is_anothers {
-            let message = format!(
-                "{}: another volume is staged there for a container runtime; hint: find it with `runcrust crust list`",
-                path.display()
-            );
-            return Err(Refusal::state(id, message));
-        }
-        // At kubelet's own path there can be directories of subPaths, and files of a pod, which will be kept.
-        let is_block = requested.usage.mount.is_none();
-        if (kubelet_paths::is_target(target) && !is_block) || is_vacant(path, is_block) {
-            return Ok(());
+            return Err(other_volume_staged(id, target));
         }
         // The volume itself is mounted, and the record is an older copy.
-        if mounts::is_mounted_at(devices, path).is_ok_and(|has| has) {
+        if mounts::is_mounted_at(devices, target.as_path()).is_ok_and(|has| has) {
             return Ok(());
         }
-        let message = format!(
-            "{}: the path exists, and its contents would be removed when the volume is unpublished; hint: use a path that \
-             doesn't exist, or an empty {}",
-            path.display(),
-            if is_block { "file" } else { "directory" }
-        );
-        Err(Refusal::state(id, message))
+        check_vacant(id, target, requested.usage.mount.is_none())
     }
 
     /// Bind mounts a block volume's device node. Makes the device read-only if necessary, which affects all pods.

@@ -15,18 +15,22 @@ use crust_volume::bare_directory::{self, DirectoryContents};
 use tonic::Code;
 
 use super::not_at_path;
-use crate::controller::to_signed;
-use crate::driver::Driver;
-use crate::driver_context::{check_present, parse_volume_path, path_key};
+use crate::block::BlockDriver;
+use crate::block::Publication;
+use crate::block::images::ImageError;
+use crate::block::mounts;
+use crate::block::record::Record;
 use crate::features::Feature;
 use crate::health::{Health, Problem};
-use crate::images::ImageError;
-use crate::mounts::{self, MountsError};
+use crate::mounts::MountsError;
+use crate::mounts::mount_at;
+use crate::mounts::open_root;
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Publication, Record};
+use crate::requests::{check_present, parse_volume_path, path_key, to_signed};
+use crate::store::Mounter;
 use crate::usage::{UsageAndHealth, amounts, file_system_problem, from_runtime_stats};
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeGetVolumeStats`.
     pub(crate) fn stats(
         &self,
@@ -162,11 +166,11 @@ fn inspect_mount(
 ) -> Result<UsageAndHealth, Refusal> {
     let (Some(mount), Some(mounted)) = (
         &publication.usage.mount,
-        mounts::mount_at(path.as_path()).map_err(Refusal::node(id))?,
+        mount_at(path.as_path()).map_err(Refusal::node(id))?,
     ) else {
         return Err(not_at_path(id, path));
     };
-    let root = mounts::open_root(path.as_path()).map_err(Refusal::node(id))?;
+    let root = open_root(path.as_path()).map_err(Refusal::node(id))?;
     let usage = usage::read_usage(&root);
     let check = crust_volume::check_health(&HealthCheck {
         root: &root,

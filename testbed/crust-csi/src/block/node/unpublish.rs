@@ -9,15 +9,17 @@ use crust_blockfs::device::Device;
 use crust_proto::csi::v1::{NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse};
 use crust_state::TargetPath;
 
-use crate::driver::Driver;
-use crate::driver_context::{check_present, parse_path, path_key};
+use crate::block::BlockDriver;
+use crate::block::Publication;
+use crate::block::mounts;
+use crate::block::record::Record;
 use crate::features::Feature;
 use crate::kubelet_paths;
-use crate::mounts;
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Publication, Record, is_id};
+use crate::requests::{check_present, parse_path, path_key};
+use crate::store::{Mounter, is_id};
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeUnpublishVolume`.
     pub(crate) fn unpublish(
         &self,
@@ -98,7 +100,7 @@ impl Driver {
     }
 }
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeUnpublishVolume` for a volume that doesn't exist.
     pub(super) fn unpublish_unknown(
         &self,

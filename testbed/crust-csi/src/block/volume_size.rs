@@ -1,50 +1,15 @@
 //! The size of a new or expanded volume. It is within the limits of `capacity_range`, and large enough for the volume's
 //! file system.
 
-use crust_proto::csi::v1::CapacityRange;
-
-use crate::capability::Capability;
-use crate::images::MEBIBYTE;
+use super::Capability;
+use super::images::MEBIBYTE;
+use crate::capacity_range::SizeRange;
 use crate::refusal::Refusal;
 
 /// The size in bytes of a new volume if the request has no limits.
 const DEFAULT: u64 = 1 << 30;
 
-/// The limits of a volume's size in bytes. 0 means no limit.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct SizeRange {
-    min: u64,
-    max: u64,
-}
-
 impl SizeRange {
-    /// Reads the limits from a request.
-    pub(crate) fn from_request(range: Option<&CapacityRange>) -> Result<Self, Refusal> {
-        let range = range.copied().unwrap_or_default();
-        let bytes = |name, value: i64| {
-            u64::try_from(value).map_err(|_| {
-                Refusal::field("capacity_range", format!("{name}: {value} is negative"))
-            })
-        };
-        let min = bytes("required_bytes", range.required_bytes)?;
-        let max = bytes("limit_bytes", range.limit_bytes)?;
-        if max != 0 && max < min {
-            let reason = format!("limit_bytes {max} is less than required_bytes {min}");
-            return Err(Refusal::field("capacity_range", reason));
-        }
-        Ok(Self { min, max })
-    }
-
-    /// Returns the smallest requested size in bytes, or 0 if any size will do.
-    pub(crate) const fn required(self) -> u64 {
-        self.min
-    }
-
-    /// Returns whether a size is within the limits.
-    pub(crate) fn contains(self, size: u64) -> bool {
-        size >= self.min && (self.max == 0 || size <= self.max)
-    }
-
     /// Returns the size of a new volume: the smallest that is possible, or the default if there is no minimum.
     pub(crate) fn new_size(self, usages: &[Capability]) -> Result<u64, Refusal> {
         let min = min_size(usages);
@@ -111,6 +76,7 @@ pub(crate) fn min_size(usages: &[Capability]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use crust_proto::csi::v1::CapacityRange;
     use crust_state::info::AccessMode;
 
     use super::*;

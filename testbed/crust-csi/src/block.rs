@@ -1,4 +1,27 @@
-//! The driver for block volumes, as the services see it. The calls are implemented in `controller` and `node`.
+//! The driver for block volumes (`--driver block`). A volume is an image file on a loop device.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `driver`, `publications` | the state that the calls share; the publications that really exist |
+//! | `controller`, `volume_size` | creates, expands, lists and deletes volumes |
+//! | `node` | volumes on this node: stage, publish, statistics, expand |
+//! | `record`, `images` | a record and an image file for each volume |
+//! | `format` | fsck, and mkfs on empty volumes |
+//! | `mounts` | mounts of file systems and device nodes on the host |
+//! | `image_health` | problems of a volume's image, or of the directory of all images |
+//!
+//! [`crust_blockfs::loops`] attaches images to loop devices.
+
+mod controller;
+mod driver;
+mod format;
+mod image_health;
+mod images;
+mod mounts;
+mod node;
+mod publications;
+mod record;
+mod volume_size;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
 use crust_proto::csi::v1::node_service_capability::rpc::Type as NodeRpc;
@@ -19,14 +42,19 @@ use crust_proto::csi::v1::{
     ValidateVolumeCapabilitiesRequest, ValidateVolumeCapabilitiesResponse,
 };
 
-use super::CsiDriver;
-use crate::driver::Driver;
+use crate::csi_driver::CsiDriver;
 use crate::driver_context::DriverContext;
 use crate::features::Feature;
 use crate::refusal::Refusal;
-use crate::store::id_of;
+use crate::store::{self, id_of};
+pub(crate) use driver::BlockDriver;
+pub(crate) use format::Fstype;
 
-impl CsiDriver for Driver {
+pub(crate) type Capability = crate::capability::Capability<Fstype>;
+pub(crate) type MountCapability = crate::capability::MountCapability<Fstype>;
+pub(crate) type Publication = store::Publication<Fstype>;
+
+impl CsiDriver for BlockDriver {
     fn context(&self) -> &DriverContext {
         &self.context
     }

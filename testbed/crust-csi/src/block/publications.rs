@@ -6,11 +6,14 @@ use crust_blockfs::loops;
 use crust_state::TargetPath;
 use crust_state::info::MountInfo;
 
-use super::Driver;
-use crate::driver_context::path_key;
-use crate::mounts::{self, MountsError};
+use super::BlockDriver;
+use crate::block::Publication;
+use crate::block::mounts;
+use crate::block::record::Record;
+use crate::mounts::MountsError;
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Publication, Record};
+use crate::requests::path_key;
+use crate::store::Mounter;
 
 /// Returns whether the device of a staged volume has another disk sequence number by now. The entry is then stale.
 fn is_another_disk(staged: &MountInfo) -> bool {
@@ -21,7 +24,7 @@ fn is_another_disk(staged: &MountInfo) -> bool {
     }
 }
 
-impl Driver {
+impl BlockDriver {
     /// Fails if another volume is published at the target path.
     pub(crate) fn check_not_other_volumes(
         &self,

@@ -9,16 +9,19 @@ use crust_proto::csi::v1::{CapacityRange, NodeExpandVolumeRequest, NodeExpandVol
 use crust_state::TargetPath;
 
 use super::not_at_path;
-use crate::capability::{Capability, MountCapability};
-use crate::controller::to_signed;
-use crate::driver::Driver;
-use crate::driver_context::{check_present, parse_path, parse_volume_path, path_key};
+use crate::block::BlockDriver;
+use crate::block::Publication;
+use crate::block::mounts;
+use crate::block::record::Record;
+use crate::block::{Capability, MountCapability};
 use crate::features::Feature;
-use crate::mounts;
+use crate::mounts::open_root;
+use crate::mounts::reopen_readable;
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Publication, Record};
+use crate::requests::{check_present, parse_path, parse_volume_path, path_key, to_signed};
+use crate::store::Mounter;
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeExpandVolume`.
     pub(crate) fn expand(
         &self,
@@ -113,7 +116,7 @@ impl Driver {
             // Only the mount of this pod is read-only.
             return grow_detached(id, device, mount);
         }
-        let root = mounts::open_root(target.as_path()).map_err(Refusal::node(id))?;
+        let root = open_root(target.as_path()).map_err(Refusal::node(id))?;
         grow(id, &root, &device.clone().into(), mount)
     }
 }
@@ -151,7 +154,7 @@ fn grow(
     device: &DeviceFacts,
     mount: &MountCapability,
 ) -> Result<(), Refusal> {
-    let root = mounts::reopen_readable(root, device.path()).map_err(Refusal::node(id))?;
+    let root = reopen_readable(root, device.path()).map_err(Refusal::node(id))?;
     // The limits of the request are for the volume and were checked. The file system is a little smaller.
     let no_limits =
         SizeLimits::new(0, 0).map_err(|error| Refusal::field("capacity_range", error))?;

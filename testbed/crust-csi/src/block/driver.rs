@@ -1,6 +1,4 @@
-//! The driver for block volumes: the state that its calls share, which are the records and images of volumes.
-
-mod publications;
+//! The state that the calls of the driver for block volumes share, which are the records and images of volumes.
 
 use std::sync::Mutex;
 
@@ -8,22 +6,23 @@ use crust_blockfs::device::Device;
 use crust_blockfs::loops::{self, LoopDevice};
 use crust_state::files::Directory;
 
+use super::images::{ImageError, Images};
+use super::record::{Lifecycle, Record};
 use crate::driver_context::{DriverContext, StartError};
-use crate::images::{ImageError, Images};
-use crate::refusal::{DataError, Refusal};
-use crate::store::{Lifecycle, Record, Store};
+use crate::refusal::Refusal;
+use crate::store::Store;
 
 /// The driver for block volumes, which are image files on loop devices.
 #[derive(Debug)]
-pub(crate) struct Driver {
+pub(crate) struct BlockDriver {
     pub(crate) context: DriverContext,
-    pub(crate) store: Store,
+    pub(crate) store: Store<Record>,
     pub(crate) images: Images,
     /// Held while space is checked and reserved for a volume.
     pub(crate) reservation: Mutex<()>,
 }
 
-impl Driver {
+impl BlockDriver {
     /// Opens the data directory, and cleans up after an earlier driver.
     pub(crate) fn new(context: DriverContext) -> Result<Self, StartError> {
         let data = Directory::create(&context.settings.data_dir)?;
@@ -43,12 +42,11 @@ impl Driver {
         if let Err(error) = self.store.remove_leftovers() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
-        for (id, record) in self.store.all().map_err(DataError::from)? {
+        let records = self.store.all();
+        for (id, record) in records.map_err(|error| StartError::Volume(error.into()))? {
             let is_ready = record.is_none_or(|record| record.lifecycle == Lifecycle::Ready);
             let cleared = if is_ready {
-                self.images
-                    .discard_replacement(&id)
-                    .map_err(DataError::from)
+                self.images.discard_replacement(&id).map_err(Refusal::from)
             } else {
                 self.remove_volume(&id)
             };
@@ -61,7 +59,7 @@ impl Driver {
     }
 
     /// Removes the image and the record of a volume that has no data, or whose data is no longer needed.
-    pub(crate) fn remove_volume(&self, id: &str) -> Result<(), DataError> {
+    pub(crate) fn remove_volume(&self, id: &str) -> Result<(), Refusal> {
         self.images.remove(id)?;
         Ok(self.store.remove(id)?)
     }

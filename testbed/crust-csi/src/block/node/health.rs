@@ -7,15 +7,16 @@ use crust_proto::csi::v1::{
 use crust_state::TargetPath;
 use tonic::Code;
 
-use crate::driver::Driver;
-use crate::driver_context::{check_present, parse_volume_path, path_key};
+use crate::block::BlockDriver;
+use crate::block::record::Record;
 use crate::features::Feature;
 use crate::health::{Health, Problem};
 use crate::refusal::Refusal;
-use crate::store::{Mounter, Record};
+use crate::requests::{check_present, parse_volume_path, path_key};
+use crate::store::Mounter;
 use crate::usage::UsageAndHealth;
 
-impl Driver {
+impl BlockDriver {
     /// Handles `NodeGetVolumeHealth`. Without a target path, all target paths of the volume are inspected.
     pub(crate) fn health(
         &self,

@@ -10,6 +10,7 @@ use crust_blockfs::loops::LoopError;
 use super::decide::FormatRefusal;
 use super::fstype::Fstype;
 use super::run::RunError;
+use crate::refusal::NodeError;
 
 /// The failure to prepare a volume for its mount. The volume is unchanged, unless fsck has run.
 #[derive(Debug, thiserror::Error)]
@@ -170,9 +171,10 @@ impl FormatError {
             FormatRefusal::Unreadable(reason) => Self::Unreadable { device, reason },
         }
     }
+}
 
-    /// Returns whether the cause is the volume's state, which a retry doesn't change.
-    pub(crate) fn is_volume_state(&self) -> bool {
+impl NodeError for FormatError {
+    fn is_volume_state(&self) -> bool {
         match self {
             Self::Loop(error) => error.is_in_use(),
             Self::Run(error) => matches!(error, RunError::Locked { .. }),

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use crust_state::files::{Directory, FileError};
 use rustix::fs::StatVfsMountFlags;
 
+use crate::refusal::DataError;
+
 /// The name of the directory with the images, in the data directory.
 const IMAGES: &str = "images";
 
@@ -33,6 +35,8 @@ pub(crate) enum ImageError {
     #[error("{}: the directory was replaced since crust-csi was started; hint: check whether a file system was mounted over it or unmounted, and restart crust-csi", .0.display())]
     DirectoryReplaced(PathBuf),
 }
+
+impl DataError for ImageError {}
 
 /// The space in the file system of the images.
 #[derive(Debug, Clone, Copy)]
