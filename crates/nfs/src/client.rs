@@ -1,5 +1,6 @@
 //! This node's NFS client: the kernel's file system, and the daemon for the locks of version 3.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
@@ -17,12 +18,20 @@ const STATD: &str = "rpc.statd";
 /// Fails if the kernel has no client for shares of this type. It may load the module for this. Another error of the
 /// kernel is left to the mount.
 pub fn check_kernel(share: &Share, fstype: &str) -> Result<(), ShareMountError> {
+    open_context(share, fstype).map(drop)
+}
+
+/// Opens a context for mounting a share. The inner error is one of the kernel, other than that it has no client.
+pub(crate) fn open_context(
+    share: &Share,
+    fstype: &str,
+) -> Result<Result<OwnedFd, Errno>, ShareMountError> {
     match fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
         Err(Errno::NODEV) => Err(ShareMountError::NoClient {
             share: share.to_string(),
             fstype: fstype.to_owned(),
         }),
-        _ => Ok(()),
+        opened => Ok(opened),
     }
 }
 

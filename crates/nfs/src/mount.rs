@@ -10,7 +10,7 @@ use crust_blockfs::sys::add_attributes;
 use crust_blockfs::{Deadline, DeviceNumber};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
 use rustix::io::Errno;
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsmount, fsopen};
+use rustix::mount::{FsMountFlags, MountAttrFlags, fsmount};
 
 mod long_source;
 
@@ -105,7 +105,9 @@ impl MountAttempt<'_> {
             return Err(ShareMountError::NoStatd { share: share() });
         }
         let fstype = if self.version.is_v4() { "nfs4" } else { "nfs" };
-        let context = self.open_context(fstype)?;
+        let opened = client::open_context(self.request.share, fstype)?;
+        let opened = opened.map_err(|errno| self.failed(ShareMountCall::Open, errno, Vec::new()));
+        let context = FsContext::new(opened?);
         let answers = server::check_answers(
             self.address,
             self.contact,
@@ -141,17 +143,6 @@ impl MountAttempt<'_> {
                 share: share(),
                 kind: describe(other),
             }),
-        }
-    }
-
-    fn open_context(&self, fstype: &'static str) -> Result<FsContext, ShareMountError> {
-        match fsopen(fstype, FsOpenFlags::FSOPEN_CLOEXEC) {
-            Ok(context) => Ok(FsContext::new(context)),
-            Err(Errno::NODEV) => Err(ShareMountError::NoClient {
-                share: self.request.share.to_string(),
-                fstype: fstype.to_owned(),
-            }),
-            Err(errno) => Err(self.failed(ShareMountCall::Open, errno, Vec::new())),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Reports usage and condition of a volume in use (KEP-2857: `RuntimeGetVolumeStats`; CSI's `VolumeCondition`).
+//! Checks the health of a mounted file system, and describes what is wrong with a volume (CSI's `VolumeCondition`).
 
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -6,23 +6,18 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crust_blockfs::DeviceNumber;
-use crust_nfs::Share;
-use crust_state::record::VolumeRecord;
-use crust_state::{Backing, Process, TargetPath, Volume};
-use rustix::fs::{OFlags, RawDir};
-use rustix::io::Errno;
-
-use super::context::Context;
-use super::error::{Cause, VolumeError};
-use super::share_health;
-use super::volume_mounts::{self, open_directory_or_file};
-use crate::bare_directory::{self, DirectoryContents};
 use crust_blockfs::device::Device;
 use crust_blockfs::errno::Name;
 use crust_blockfs::fstypes;
 use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::probe;
-use crust_blockfs::usage::{Usage, UsageError, read_usage};
+use crust_blockfs::usage::UsageError;
+use crust_nfs::Share;
+use crust_state::TargetPath;
+use rustix::fs::{OFlags, RawDir};
+use rustix::io::Errno;
+
+use super::volume_mounts::open_directory_or_file;
 
 /// CSI's `VolumeCondition`.
 #[derive(Debug, PartialEq, Eq)]
@@ -91,7 +86,7 @@ pub fn check_health(check: &HealthCheck<'_>) -> VolumeCondition {
     summarize(&symptoms(check), check.fstype)
 }
 
-fn symptoms(check: &HealthCheck<'_>) -> Vec<Symptom<'static>> {
+pub(super) fn symptoms(check: &HealthCheck<'_>) -> Vec<Symptom<'static>> {
     let has = |option| check.mount.super_options.has(option);
     let mut symptoms = Vec::new();
     if has("shutdown") {
@@ -145,7 +140,7 @@ pub(super) fn check_reading(root: &OwnedFd) -> Result<(), (&'static str, Errno)>
 }
 
 /// Builds the condition's message: all symptoms first, then the next steps.
-fn summarize(symptoms: &[Symptom<'_>], fstype: &str) -> VolumeCondition {
+pub(super) fn summarize(symptoms: &[Symptom<'_>], fstype: &str) -> VolumeCondition {
     let descriptions: Vec<String> = symptoms.iter().map(ToString::to_string).collect();
     let mut hints: Vec<String> = Vec::new();
     for symptom in symptoms {
@@ -174,7 +169,7 @@ impl Symptom<'_> {
                 fstypes::checker(fstype)
             ),
             Self::NotGrown(error) => {
-                let hint = error.split_once(HINT).map(|(_, hint)| hint);
+                let hint = error.rsplit_once(HINT).map(|(_, hint)| hint);
                 let hint = hint.unwrap_or("see runcrust's log");
                 format!("{hint}; the next mount, and each resize, retries")
             }
@@ -218,7 +213,7 @@ impl fmt::Display for Symptom<'_> {
             Self::Errors(1) => f.write_str("the file system has recorded an error"),
             Self::Errors(count) => write!(f, "the file system has recorded {count} errors"),
             Self::NotGrown(error) => {
-                let cause = error.split_once(HINT).map_or(*error, |(cause, _)| cause);
+                let cause = error.rsplit_once(HINT).map_or(*error, |(cause, _)| cause);
                 write!(f, "it has its old size because growing it failed: {cause}")
             }
             Self::NoAnswer { share, timeout } => write!(
@@ -239,67 +234,6 @@ impl fmt::Display for Symptom<'_> {
             ),
         }
     }
-}
-
-/// Usage and condition of a volume in use.
-#[derive(Debug)]
-pub struct VolumeStats {
-    /// Usage in bytes and inodes; `None` if the file system can't report it.
-    pub usage: Option<Usage>,
-    pub condition: VolumeCondition,
-}
-
-/// Returns usage and condition of a volume in use.
-///
-/// The volume is read where it is mounted: in a live sandbox, or in a live container whose sandbox has ended. The file
-/// system is kept busy only during this call. If the server of a share doesn't answer, a thread of this process stays
-/// behind, which keeps the share busy until the process ends.
-pub fn stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats, VolumeError> {
-    read_stats(context, target).map_err(|cause| VolumeError::new(target, cause))
-}
-
-fn read_stats(context: &Context<'_>, target: &TargetPath) -> Result<VolumeStats, Cause> {
-    let Some(volume) = context.crust.volume(&context.staged_target(target))? else {
-        return Err(Cause::NotStaged(target.clone()));
-    };
-    let mut record = volume.record()?.ok_or(Cause::NotInUse)?;
-    record.retain_live(Process::is_alive);
-    let (usage, mut symptoms) = match &record.backing {
-        Backing::Device(number) => read_device(&record, *number)?,
-        Backing::Share(share) => share_health::read(&record, share)?,
-    };
-    // An unreadable resize file fails the next create, but needn't fail this call.
-    let not_grown = volume.failed_resize().ok().flatten();
-    symptoms.extend(not_grown.as_deref().map(Symptom::NotGrown));
-    symptoms.extend(host_files(&volume));
-    Ok(VolumeStats {
-        usage,
-        condition: summarize(&symptoms, &record.superblock.fstype),
-    })
-}
-
-/// Reads the usage of a volume on a device, and looks for symptoms.
-fn read_device(
-    record: &VolumeRecord,
-    device: DeviceNumber,
-) -> Result<(Option<Usage>, Vec<Symptom<'static>>), Cause> {
-    let mounted = volume_mounts::find(record).next();
-    let mounted = mounted.ok_or(Cause::NotInUse)?;
-    let usage = read_usage(&mounted.root);
-    let symptoms = symptoms(&HealthCheck {
-        root: &mounted.root,
-        mount: &mounted.mount,
-        device,
-        fstype: &record.superblock.fstype,
-        read_only: record.superblock.read_only,
-        usage: usage.as_ref().map(|_| ()),
-    });
-    Ok((usage.ok(), symptoms))
-}
-
-fn host_files(volume: &Volume) -> Option<Symptom<'_>> {
-    let contents = bare_directory::contents(volume.target().as_path());
-    (contents == DirectoryContents::Files).then(|| Symptom::HostFiles(volume.target()))
 }
 
 #[cfg(test)]

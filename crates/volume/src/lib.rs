@@ -11,7 +11,7 @@
 //! | [`stage()`], [`unstage()`] | write a volume's entry in the crust directory, and remove it |
 //! | [`read_staged`], [`volume_properties`], [`ensure_mounted()`] | read a staged volume, plan its mount, mount it |
 //! | [`add_pending`], [`confirm`], [`release`], [`reconcile()`] | record users, remove them, and remove stale state |
-//! | [`stats`], [`resize()`], [`inspect()`], [`overviews`] | report on volumes and grow them |
+//! | [`stats()`], [`resize()`], [`inspect()`], [`overviews`] | report on volumes and grow them |
 //! | [`sandbox`], [`attach`], [`rootfs`], [`namespace`] | enter a sandbox, the transient namespace, a new container's root |
 //! | [`propagated_mounts`] | unmount copies of a container's volumes that propagated to the host |
 //! | [`privileges`] | lower this process's capabilities to those that an operation needs |
@@ -50,8 +50,10 @@ mod server_wait;
 mod share_health;
 mod stage;
 mod staging_checks;
+mod stats;
 mod superblock;
 mod target_index;
+mod thread;
 mod tmpfs;
 mod unstage;
 mod users;
@@ -63,7 +65,7 @@ pub use difference::differences;
 pub use ensure::{SandboxRequest, ensure_mounted, open_views};
 pub use error::{GrpcCode, StagingError, VolumeError};
 pub use find::{FindError, VolumeQuery, find_volume, parse_query};
-pub use health::{HealthCheck, VolumeCondition, VolumeStats, check_health, stats};
+pub use health::{HealthCheck, VolumeCondition, check_health};
 pub use inspect::{
     BackingDescription, BlockDevice, Inspection, ObservedUser, ShareDescription, inspect,
 };
@@ -77,6 +79,7 @@ pub use resize::resize;
 pub use server_wait::Watchdog;
 pub use stage::{check_staging, stage, stage_and_mount, stage_without_waiting};
 pub use staging_checks::GrowthLimiter;
+pub use stats::{VolumeStats, stats};
 pub use unstage::unstage;
 pub use users::{
     NewContainer, add_pending, check_host_mounts, confirm, release, release_sandbox, uses_device,

@@ -3,15 +3,13 @@
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::Duration;
 
-use crust_blockfs::errno::from_io_error;
-use crust_blockfs::sys::unshare_fs;
 use crust_state::Volume;
 
 use super::context::Context;
 use super::error::{Cause, VolumeError};
+use super::thread;
 
 /// Runs `work` on a thread, and returns its result; `None` if the timeout passes first.
 ///
@@ -21,34 +19,11 @@ pub(super) fn run_with_timeout<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<Option<T>, Cause> {
     let (sender, result) = channel();
-    spawn(move || {
+    thread::spawn(move || {
         // Nobody receives the result after the timeout.
         let _ = sender.send(work());
     })?;
     Ok(result.recv_timeout(timeout).ok())
-}
-
-/// Starts a thread that doesn't keep this one from entering a mount namespace: setns(2) refuses a thread that shares its
-/// root directory with others.
-fn spawn(run: impl FnOnce() + Send + 'static) -> Result<(), Cause> {
-    let (sender, started) = channel();
-    let spawned = thread::Builder::new().spawn(move || {
-        let unshared = unshare_fs();
-        let is_unshared = unshared.is_ok();
-        let _ = sender.send(unshared);
-        if is_unshared {
-            run();
-        }
-    });
-    let failed = |call: &str, errno| Cause::Call {
-        call: call.to_owned(),
-        errno,
-    };
-    let _detached = spawned.map_err(|error| failed("clone", from_io_error(&error)))?;
-    match started.recv() {
-        Ok(unshared) => unshared.map_err(|errno| failed("unshare(CLONE_FS)", errno)),
-        Err(_) => Err(failed("clone", rustix::io::Errno::AGAIN)),
-    }
 }
 
 /// The time that an operation gets to report its own error after its deadline. Before, it may have to unmount a share of
@@ -116,7 +91,7 @@ impl Watchdog {
     fn end_after(timeout: Duration, end: impl FnOnce() + Send + 'static) -> Result<Self, Cause> {
         let watchdog = Self(Arc::default());
         let operation = Arc::clone(&watchdog.0);
-        spawn(move || {
+        thread::spawn(move || {
             let is_running = |has_ended: &mut bool| !*has_ended;
             let changed = &operation.changed;
             let waited = changed.wait_timeout_while(operation.lock(), timeout, is_running);
@@ -139,11 +114,13 @@ fn end_process(exit_code: i32) -> ! {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
 
+    use crust_blockfs::sys::unshare_fs;
     use rustix::fs::{Mode, OFlags, open};
     use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
-    use std::os::fd::AsFd;
 
     use super::*;
 

@@ -5,15 +5,12 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::panic::resume_unwind;
-use std::thread;
 use std::time::Duration;
 
 use crust_blockfs::device::DeviceFacts;
 use crust_blockfs::errno::{Name, from_io_error};
 use crust_blockfs::fsgroup::FsGroupError;
 use crust_blockfs::mountinfo::Mount;
-use crust_blockfs::sys::unshare_fs;
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_nfs::mount::{MountedShare, ShareMountRequest, mount_detached};
 use crust_nfs::{Share, client, is_nfs};
@@ -29,6 +26,7 @@ use crate::error::Cause;
 use crate::sandbox::Sandbox;
 use crate::server_wait::run_with_timeout;
 use crate::superblock::ShownOptions;
+use crate::thread;
 
 /// The time for which the server of a mounted share may take to answer before a container gets the share.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -38,21 +36,9 @@ fn mount_from_network(
     sandbox: &Sandbox,
     request: &ShareMountRequest<'_>,
 ) -> Result<MountedShare, Cause> {
-    thread::scope(|scope| {
-        let mounting = thread::Builder::new().spawn_scoped(scope, || {
-            // Otherwise this process couldn't enter a mount namespace until the thread has ended.
-            unshare_fs().map_err(|errno| Cause::Call {
-                call: "unshare(CLONE_FS)".to_owned(),
-                errno,
-            })?;
-            sandbox.enter_network()?;
-            Ok(mount_detached(request)?)
-        });
-        let mounting = mounting.map_err(|error| Cause::Call {
-            call: "clone".to_owned(),
-            errno: from_io_error(&error),
-        })?;
-        mounting.join().unwrap_or_else(|panic| resume_unwind(panic))
+    thread::run(|| {
+        sandbox.enter_network()?;
+        Ok(mount_detached(request)?)
     })
 }
 
