@@ -30,6 +30,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// The timeout of a create, with the time that its end may take on an emulated processor.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(110 + 30);
 
+/// The timeout of a sandbox's hook, with the time that its end may take on an emulated processor.
+const SANDBOX_TIMEOUT: Duration = Duration::from_secs(210 + 30);
+
 /// The memory in KiB that a create may take, whatever the server sends.
 const MAX_MEMORY_KIB: u64 = 100 << 10;
 
@@ -376,6 +379,19 @@ fn a_create_ends_at_its_deadline_whatever_the_server_does() {
             });
         }
     });
+}
+
+/// The sandbox's hook gives the volume up, and its error would be lost if it failed. Each container's create retries.
+#[test]
+#[ignore = "needs NFS; runs in the guest: make vm-test"]
+fn a_sandbox_starts_at_its_deadline_whatever_the_server_does() {
+    let scene = Scene::new(Delegate::Runc, Damaged(SetAttributes, Damage::Missing), "");
+    let pod = within(SANDBOX_TIMEOUT, || scene.pod());
+    scene.check_commands();
+    scene.server.attack(Nothing);
+    let app = pod.app();
+    assert_eq!(app.sh("stat -c %g /data/file"), "2000");
+    scene.end(pod, [app]);
 }
 
 /// Runs a create, which must fail, and returns the memory that it took at its peak in KiB.

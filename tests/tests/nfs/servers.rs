@@ -1,12 +1,14 @@
 //! Servers that stop, restart, move, or can't be reached, during each operation.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use runcrust_tests::container::{Container, end};
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer, RECOVERY_TIMEOUT};
-use runcrust_tests::node::WAIT_TIMEOUT;
+use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process, process_name, wait_until};
 use serde_json::{Value, json};
 
@@ -89,18 +91,42 @@ on_each_delegate! {
         let (abnormal, message) = condition(&share);
         assert!(abnormal && message.contains("hasn't answered within 5 seconds"), "{message}");
         assert!(message.contains(&share.server.share()), "{message}");
-        for verb in [&["list"][..], &["inspect", "pv-1"], &["gc"]] {
+        let bundle = share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
+        for verb in [&["list"][..], &["inspect", "pv-1"], &["explain", utf8(bundle.path())], &["gc"]] {
             let started = Instant::now();
-            let _ = share.node.handler().crust(verb);
+            let _ = share.node.handler().crust(verb).success();
             assert!(started.elapsed() < TIMEOUT, "{verb:?} waited for the server");
         }
-        let bundle = share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
         let second = share.node.container(&bundle).expect_refusal();
         assert!(second.contains("hasn't answered within 10 seconds"), "{second}");
         share.server.unblock();
         wait_until("the share to recover", RECOVERY_TIMEOUT, || !condition(&share).0);
         assert_eq!(app.sh("ls /data"), "");
         end_pod(&share.node, pod, [app]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn fs_group_waits_for_a_blocked_server(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let files: Vec<_> = (0..3000).map(|number| server.directory().join(number.to_string())).collect();
+        for file in &files {
+            fs::write(file, "").unwrap();
+        }
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--fs-group", "2000"]);
+        let changed = || files.iter().filter(|file| fs::metadata(file).unwrap().gid() == 2000).count();
+        let pod = thread::scope(|scope| {
+            // The sandbox's hook applies fsGroup.
+            let pod = scope.spawn(|| Pod::with_staged_volume(&node, POD, target.clone()));
+            wait_until("the walk to start", WAIT_TIMEOUT, || changed() > 0);
+            server.block();
+            assert!(changed() < files.len(), "the walk had ended before the server was blocked");
+            server.unblock();
+            pod.join().unwrap()
+        });
+        assert_eq!(changed(), files.len());
+        let app = pod.app();
+        end_pod(&node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
