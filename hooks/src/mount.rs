@@ -70,10 +70,6 @@ impl ContainerHook<'_> {
     fn mount_volume(&self, target: &TargetPath, indices: &[usize]) -> Result<Vec<DetachedMount>> {
         let (context, arguments) = (self.context, self.arguments);
         let locked = lock(context, target)?;
-        let _watchdog = Watchdog::watch(context, locked.volume(), |error| {
-            crate::report_error(&error.to_string());
-            1
-        })?;
         let label = arguments.label.as_deref();
         let volume = mount_reserved(context, &locked, &self.container.id, &arguments.cli, label)?;
         let mounts = indices.iter().map(|index| &arguments.mounts[*index]);

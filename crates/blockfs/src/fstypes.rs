@@ -119,9 +119,12 @@ pub fn hint_for_volume_error(errno: Errno) -> String {
         Errno::IO | Errno::NXIO | Errno::NODEV => format!(
             "; hint: the volume's file system was shut down after an error, or its device is gone: see the kernel's \
              log (dmesg), stop the pods and containers that use the volume, and when it isn't mounted any more \
-             run the file system's checker ({}) on its device",
+             run the file system's checker ({}) on its device; if the volume is a share, see the server's log",
             checkers()
         ),
+        Errno::STALE => "; hint: the directory was removed or replaced on the file server: restore it, and recreate the \
+                         pods that use the volume"
+            .to_owned(),
         Errno::UCLEAN | Errno::BADMSG => format!(
             "; hint: the volume's file system is corrupt: stop the pods and containers that use the volume, and run \
              the file system's checker ({}) on its device",

@@ -44,10 +44,10 @@ impl Backing {
         self.device().is_some()
     }
 
-    /// Returns whether a mount is one of the backing. `superblocks` has the numbers of a share's superblocks: the source
-    /// that mountinfo shows isn't enough, because mounts that share a superblock show the name of the first one.
+    /// Returns whether a mount has a superblock of the backing. `superblocks` has the numbers of a share's superblocks.
+    /// Shares of one file system on the server have the same superblock if their options are the same.
     #[must_use]
-    pub(crate) fn is_mounted_by(&self, mount: &Mount, superblocks: &[DeviceNumber]) -> bool {
+    pub(crate) fn has_superblock_of(&self, mount: &Mount, superblocks: &[DeviceNumber]) -> bool {
         match self {
             Self::Device(number) => is_on(mount, *number),
             Self::Share(_) => {
@@ -55,6 +55,41 @@ impl Backing {
             }
         }
     }
+
+    /// Returns whether the source of a mount is the backing or a directory in it. A share is compared by its path alone:
+    /// mounts that share a superblock show the server's name of the first one.
+    #[must_use]
+    pub(crate) fn is_source_of(&self, mount: &Mount) -> bool {
+        match self {
+            Self::Device(number) => is_on(mount, *number),
+            Self::Share(share) => shown_path(mount).is_some_and(|path| is_in(&path, share.path())),
+        }
+    }
+
+    /// Returns whether a mount may be one of the backing's root, judging by its line in mountinfo. A share is compared by
+    /// its path alone.
+    #[must_use]
+    pub fn may_be_mounted_by(&self, mount: &Mount) -> bool {
+        match self {
+            Self::Device(number) => is_on(mount, *number),
+            Self::Share(share) => shown_path(mount).is_some_and(|path| path == share.path()),
+        }
+    }
+}
+
+/// Returns the path on the server that the source of a share's mount shows; `None` for another file system.
+fn shown_path(mount: &Mount) -> Option<String> {
+    if !is_nfs(mount.fstype.as_encoded_bytes()) {
+        return None;
+    }
+    let shown: Share = mount.source.to_str()?.parse().ok()?;
+    Some(shown.path().to_owned())
+}
+
+/// Returns whether a path is the directory or a path below it.
+fn is_in(path: &str, directory: &str) -> bool {
+    let below = path.strip_prefix(directory.trim_end_matches('/'));
+    below.is_some_and(|below| below.is_empty() || below.starts_with('/'))
 }
 
 impl From<DeviceNumber> for Backing {
@@ -176,22 +211,27 @@ mod tests {
     }
 
     #[test]
-    fn the_mounts_of_a_share_are_those_of_its_superblocks() {
-        let mount = |line: &str| mountinfo::parse(line.as_bytes()).unwrap().remove(0);
-        let own = mount("9 1 0:42 / /a rw - nfs4 other-name:/export rw\n");
-        let foreign = mount("9 1 0:43 / /a rw - nfs4 srv:/export rw\n");
-        // The number was reused for a file system of another type.
-        let reused = mount("9 1 0:42 / /a rw - tmpfs srv:/export rw\n");
-        let share: Backing = "srv:/export".parse().unwrap();
-        let superblocks = [DeviceNumber::new(0, 42)];
-        for (mount, expected) in [(&own, true), (&foreign, false), (&reused, false)] {
-            assert_eq!(
-                share.is_mounted_by(mount, &superblocks),
-                expected,
-                "{mount:?}"
-            );
-        }
+    fn the_mounts_of_a_share_have_its_superblock_and_path() {
+        let share: Backing = "srv:/export/a".parse().unwrap();
         let device = Backing::from(DeviceNumber::new(0, 42));
-        assert!(!device.is_mounted_by(&own, &superblocks));
+        let superblocks = [DeviceNumber::new(0, 42)];
+        for (line, expected) in [
+            ("9 1 0:42 / /a rw - nfs4 srv:/export/a rw\n", true),
+            ("9 1 0:42 / /a rw - nfs4 other-name:/export/a rw\n", true),
+            ("9 1 0:42 /b /a rw - nfs srv:/export/a/b rw\n", true),
+            ("9 1 0:43 / /a rw - nfs4 srv:/export/a rw\n", false),
+            // Another volume in the same file system of the server.
+            ("9 1 0:42 / /a rw - nfs4 srv:/export/ab rw\n", false),
+            ("9 1 0:42 / /a rw - nfs4 srv:/export rw\n", false),
+            // The number was reused for a file system of another type.
+            ("9 1 0:42 / /a rw - tmpfs srv:/export/a rw\n", false),
+        ] {
+            let mount = mountinfo::parse(line.as_bytes()).unwrap().remove(0);
+            let is_own =
+                share.has_superblock_of(&mount, &superblocks) && share.is_source_of(&mount);
+            assert_eq!(is_own, expected, "{line}");
+            assert!(!device.has_superblock_of(&mount, &superblocks), "{line}");
+        }
+        assert!(is_in("/a", "/") && is_in("/", "/"));
     }
 }

@@ -177,15 +177,36 @@ impl VolumeRecord {
         }
     }
 
-    /// Returns whether a mount in a user's mount table is one of the volume.
+    /// Returns whether a mount has a superblock of the volume. Other volumes can have the same one if they are shares.
     #[must_use]
-    pub fn is_mount(&self, mount: &Mount) -> bool {
-        self.backing.is_mounted_by(mount, &self.superblocks)
+    pub fn has_superblock_of(&self, mount: &Mount) -> bool {
+        self.backing.has_superblock_of(mount, &self.superblocks)
     }
 
-    /// Records the superblock of a share that was mounted for a user.
+    /// Returns whether a mount is certainly one of the volume or of a directory in it.
+    #[must_use]
+    pub fn is_mount(&self, mount: &Mount) -> bool {
+        self.has_superblock_of(mount) && self.backing.is_source_of(mount)
+    }
+
+    /// Returns the mounts of the volume in a user's mount table, first those of its root. If symbolic links on the server
+    /// lead to a share, its mounts show another path; then those with its superblock are returned.
+    #[must_use]
+    pub fn find_mounts<'m>(&self, mounts: &'m [Mount]) -> Vec<&'m Mount> {
+        let mut found: Vec<&Mount> = mounts
+            .iter()
+            .filter(|it| self.has_superblock_of(it))
+            .collect();
+        if found.iter().any(|mount| self.backing.is_source_of(mount)) {
+            found.retain(|mount| self.backing.is_source_of(mount));
+        }
+        found.sort_by_key(|mount| !self.backing.may_be_mounted_by(mount));
+        found
+    }
+
+    /// Records the superblock of a share that is mounted for a user. Those of a device needn't be recorded.
     pub fn add_superblock(&mut self, number: DeviceNumber) {
-        if !self.superblocks.contains(&number) {
+        if !self.backing.has_one_superblock() && !self.superblocks.contains(&number) {
             self.superblocks.push(number);
         }
     }
@@ -276,6 +297,8 @@ pub(crate) mod as_string {
 
 #[cfg(test)]
 mod tests {
+    use crust_blockfs::mountinfo;
+
     use super::*;
 
     fn process(pid: i32) -> Process {
@@ -329,6 +352,33 @@ mod tests {
         assert_eq!(record.prepared_for, ["pod-1"]);
         record.retain_live(|_| false);
         assert!(record.users.is_empty() && record.prepared_for.is_empty());
+    }
+
+    #[test]
+    fn mounts_of_other_shares_with_the_same_superblock_are_left_out() {
+        let record = VolumeRecord {
+            backing: "srv:/export/a".parse().unwrap(),
+            superblocks: vec![DeviceNumber::new(0, 42)],
+            ..record()
+        };
+        let mount_points = |table: &str| -> Vec<String> {
+            let mounts = mountinfo::parse(table.as_bytes()).unwrap();
+            let found = record.find_mounts(&mounts).into_iter();
+            found
+                .map(|mount| mount.mount_point.display().to_string())
+                .collect()
+        };
+        let other = "9 1 0:42 / /other rw - nfs4 srv:/export/b rw\n";
+        let below = "9 1 0:42 / /below rw - nfs4 srv:/export/a/b rw\n";
+        let root = "9 1 0:42 / /root rw - nfs4 srv:/export/a rw\n";
+        assert_eq!(
+            mount_points(&[other, below, root].concat()),
+            ["/root", "/below"]
+        );
+        // A symbolic link on the server leads to the share.
+        let linked = "9 1 0:42 / /linked rw - nfs4 srv:/disks/1 rw\n";
+        let foreign = "9 1 0:43 / /foreign rw - nfs4 srv:/disks/1 rw\n";
+        assert_eq!(mount_points(&[foreign, linked].concat()), ["/linked"]);
     }
 
     #[test]

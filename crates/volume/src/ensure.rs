@@ -62,7 +62,7 @@ impl MountStatus {
         let mut mount = None;
         if let Some(record) = &mut live {
             mount = sandbox.find_mount(volume.digest(), &record.backing, &|mount| {
-                record.is_mount(mount)
+                record.has_superblock_of(mount)
             })?;
             if mount.is_none() {
                 // A create was killed after it had recorded the sandbox and before it mounted the volume.
@@ -73,8 +73,9 @@ impl MountStatus {
         let has_live_users = live.is_some();
         let (mut plan, mut before) = plan_for_users(config, volume, live, label)?;
         if !has_live_users {
-            let may_be_mount = |mount: &_| plan.source.may_be_mounted_by(mount);
-            mount = sandbox.find_mount(volume.digest(), &plan.source.backing(), &may_be_mount)?;
+            let backing = plan.source.backing();
+            let may_be_mount = |mount: &_| backing.may_be_mounted_by(mount);
+            mount = sandbox.find_mount(volume.digest(), &backing, &may_be_mount)?;
             if let Some(mount) = &mount {
                 // The volume's record was lost: the mounted superblock is compared with the staged one instead.
                 let mounted = MountedSuperblock::from_mount(mount);
@@ -83,8 +84,7 @@ impl MountStatus {
                 let shown_options = plan.source.shown_options();
                 mounted.check(&plan.superblock, plan.read_only, shown_options)?;
                 before = empty_record(&plan);
-                let recorded = plan.source.recorded_superblock(mounted.number());
-                before.superblocks.extend(recorded);
+                before.add_superblock(mounted.number());
             }
         }
         let is_mounted = mount.is_some();
@@ -154,7 +154,7 @@ pub(super) fn try_ensure_mounted(
 
 /// Opens views of a volume that is mounted in a sandbox.
 ///
-/// The mount is looked up once for all views, because a container may have thousands of them.
+/// Looks the mount up once: a container may have thousands of views.
 pub fn open_views<'v>(
     context: &Context<'_>,
     locked: &LockedVolume,
@@ -165,7 +165,7 @@ pub fn open_views<'v>(
     let opened = || -> Result<_, Cause> {
         let record = volume.record()?.ok_or(Cause::NotInUse)?;
         let mount = sandbox.find_mount(volume.digest(), &record.backing, &|mount| {
-            record.is_mount(mount)
+            record.has_superblock_of(mount)
         })?;
         let root = mount.ok_or(Cause::NotInUse)?.root;
         mount_source::open_mounted(&record.backing)?.check_answers(&root)?;

@@ -302,7 +302,7 @@ pub(super) enum Cause {
     },
     #[error(
         "fsGroup {group}: the server of {share} refuses it: {error}; hint: if the server maps root to another user, export \
-         the share with no_root_squash, or set fsGroupPolicy: None in the CSIDriver and let the server own the files; or \
+         the share with no_root_squash, or let the server own the files by the group and remove fsGroup from the pod; or \
          set refused_fs_group = \"report\" in runcrust's configuration"
     )]
     RefusedFsGroup {
@@ -315,7 +315,7 @@ pub(super) enum Cause {
     #[error("{share}: {}; hint: {}", error.problem(), share_hint(error))]
     ShareFsGroup { share: Share, error: FsGroupError },
     #[error(
-        "the container waits for the server even though its requests were aborted; hint: restore the server, or restart \
+        "the container still waits for the server after its requests were aborted; hint: restore the server, or restart \
          the node"
     )]
     NotAborted,

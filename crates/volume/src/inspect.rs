@@ -116,9 +116,9 @@ fn observe_users(record: &VolumeRecord) -> Vec<ObservedUser> {
                 ProcessState::Alive => mountinfo::read(user.process.pid).unwrap_or_default(),
                 _ => Vec::new(),
             };
-            let mounts = mounts.into_iter().filter(|mount| record.is_mount(mount));
+            let mounts = record.find_mounts(&mounts).into_iter();
             ObservedUser {
-                mount_points: mounts.map(|mount| mount.mount_point).collect(),
+                mount_points: mounts.map(|mount| mount.mount_point.clone()).collect(),
                 user,
                 process_state,
             }
@@ -174,7 +174,7 @@ fn server_addresses(record: &VolumeRecord) -> Vec<String> {
             continue;
         }
         let mounts = mountinfo::read(user.process.pid).unwrap_or_default();
-        for mount in mounts.iter().filter(|mount| record.is_mount(mount)) {
+        for mount in record.find_mounts(&mounts) {
             let options = mount.super_options.iter();
             let texts = options.filter_map(|option| option.into_string().ok());
             addresses

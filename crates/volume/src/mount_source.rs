@@ -9,7 +9,6 @@ use std::os::fd::OwnedFd;
 
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::fsgroup::FsGroupError;
-use crust_blockfs::mountinfo::Mount;
 use crust_blockfs::options::MountOptions;
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_state::lock::Lock;
@@ -58,15 +57,8 @@ pub(super) trait MountSource: Debug + Display {
     /// Returns whether a holder without a record seems to exclude a mount. Opens nothing exclusively.
     fn seems_held(&self) -> Result<bool, Cause>;
 
-    /// Returns whether a mount in a sandbox is one of this source, judging by the mount table alone.
-    fn may_be_mounted_by(&self, mount: &Mount) -> bool;
-
-    /// Fails if a mount of this source doesn't answer, because its users would wait for it. `root` is the root of the
-    /// mount.
+    /// Fails if the server of a mounted share doesn't answer. `root` is the root of the mount.
     fn check_answers(&self, root: &OwnedFd) -> Result<(), Cause>;
-
-    /// Returns the number of a mounted superblock if the record needs it to recognize the mount.
-    fn recorded_superblock(&self, number: DeviceNumber) -> Option<DeviceNumber>;
 
     /// Returns the cause if the source, and not the node, has refused to set fsGroup.
     fn refused_fs_group(&self, group: u32, error: &FsGroupError) -> Option<Cause>;
@@ -134,8 +126,7 @@ pub(super) fn staged_backing(info: &MountInfo) -> Option<Backing> {
     open_staged(info).ok().map(|source| source.backing())
 }
 
-/// Returns the device that a mount on this backing keeps busy; `None` if it is gone, or the backing is a share, which
-/// nothing can hold.
+/// Returns the device that a mount on this backing keeps busy. `None` for a share, or if the device is gone.
 pub(super) fn find_device(backing: BackingKey) -> Result<Option<Device>, Cause> {
     Ok(match backing.device() {
         Some(number) => Device::find_by_number(number)?,

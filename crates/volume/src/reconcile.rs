@@ -92,12 +92,11 @@ pub fn sweep(context: &Context<'_>) -> Result<(), SweepError> {
 ///
 /// In addition to what [`sweep`] removes, it finds users that ended without a hook, entries whose second entry or
 /// target directory is missing, and temporary files. It aborts the requests of killed containers to file servers that
-/// don't answer. A volume that another process has locked is left. `runtime` is a
-/// path of this runtime's program; another path of the same file is recognized.
+/// don't answer. A volume that another process has locked is left. `runtime` is a path of this runtime's program;
+/// another path of the same file is recognized.
 #[must_use]
 pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> ReconcileReport {
     let mut pass = ReconcilePass::new(context, mode);
-    pass.killed_users();
     pass.leftovers();
     pass.bundles();
     let sandboxes = context.state.sandbox_records();
@@ -110,6 +109,8 @@ pub fn reconcile(context: &Context<'_>, mode: ReconcileMode, runtime: &Path) -> 
     });
     pass.sweep_owners(&owners, &pods);
     pass.report_unlisted();
+    // Last, because it waits for servers.
+    pass.killed_users();
     pass.report
 }
 

@@ -11,6 +11,9 @@ use super::context::Context;
 use super::error::{Cause, VolumeError};
 use super::thread;
 
+/// The time for which the server of a mounted share may take to answer.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// Runs `work` on a thread, and returns its result; `None` if the timeout passes first.
 ///
 /// The thread then stays behind until the server answers or the process ends.
@@ -26,16 +29,16 @@ pub(super) fn run_with_timeout<T: Send + 'static>(
     Ok(result.recv_timeout(timeout).ok())
 }
 
-/// The time that an operation gets to report its own error after its deadline. Before, it may have to unmount a share of
-/// which the kernel has cached a million files. Every caller's own timeout is at least ten seconds after the deadline.
+/// The time that an operation gets to report its own error after its deadline. Unmounting a share can take seconds,
+/// because the kernel drops its cached files. Every caller's own timeout is at least ten seconds after the deadline.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 /// Ends this process if an operation on a share hasn't ended by its deadline. Dropping it ends the watch. Drop it before
-/// the operation's own error is reported: if the process is being ended, the drop doesn't return, so that one error is
-/// reported and not two.
+/// the operation's own error is reported: while the process is being ended, `drop` blocks. So only one error is
+/// reported.
 ///
-/// The operation may be in a call that waits for the server. Ending the process leaves nothing behind, as a crash
-/// doesn't: its locks are released, its mounts aren't attached yet, and its pending users are stale.
+/// The operation may be in a call that waits for the server. Ending the process is safe, as after a crash: its locks are
+/// released, its mounts aren't attached yet, and its pending users are stale.
 #[derive(Debug)]
 pub struct Watchdog(Arc<Operation>);
 

@@ -76,10 +76,16 @@ impl MountedSuperblock {
         is_read_only_mount: bool,
         options: ShownOptions,
     ) -> Result<(), Cause> {
-        let mode = if staged.read_only { "ro" } else { "rw" };
         let are_given = options == ShownOptions::AsGiven;
+        let mode = match (staged.read_only, are_given) {
+            (false, _) => Some("rw"),
+            (true, true) => Some("ro"),
+            // Some kernels make only the mount of a share read-only (Linux 6.14: "nfs: ignore SB_RDONLY when mounting
+            // nfs").
+            (true, false) => None,
+        };
         let staged_options = staged.options.iter().map(String::as_str);
-        let mut required = staged_options.filter(|_| are_given).chain([mode]);
+        let mut required = staged_options.filter(|_| are_given).chain(mode);
         let is_same_type = !are_given || self.fstype == staged.fstype;
         let has = |option: &str| self.options.iter().flatten().any(|it| it == option);
         let is_same_label = self.label() == staged.label();
@@ -168,12 +174,17 @@ mod tests {
 
     #[test]
     fn negotiated_options_are_not_compared() {
-        let mut staged = staged(&["vers=4", "soft"], false);
-        staged.fstype = "nfs".to_owned();
-        for (shown, is_same) in [("rw,vers=4.2,hard", true), ("ro,vers=4.2", false)] {
-            let mounted = MountedSuperblock::new("nfs4", shown, false);
-            let result = mounted.check(&staged, false, ShownOptions::Negotiated);
-            assert_eq!(result.is_ok(), is_same, "{shown}");
+        for (read_only, shown, is_same) in [
+            (false, "rw,vers=4.2,hard", true),
+            (false, "ro,vers=4.2", false),
+            (true, "ro,vers=4.2", true),
+            (true, "rw,vers=4.2", true),
+        ] {
+            let mut staged = staged(&["vers=4", "soft"], read_only);
+            staged.fstype = "nfs".to_owned();
+            let mounted = MountedSuperblock::new("nfs4", shown, read_only);
+            let result = mounted.check(&staged, read_only, ShownOptions::Negotiated);
+            assert_eq!(result.is_ok(), is_same, "{read_only} {shown}");
         }
     }
 

@@ -81,19 +81,21 @@ pub(super) fn find(record: &VolumeRecord) -> impl Iterator<Item = VolumeMount> {
 }
 
 /// Finds the mounts of a volume's file system in a process's mount namespace. A container may control its own file
-/// tree: paths are resolved within its root, and a mount is identified by its superblock.
+/// tree: paths are resolved within its root, and a mount is identified by its superblock and source.
 fn find_in_process(process: &Process, record: &VolumeRecord) -> Vec<VolumeMount> {
     for _ in 0..MAX_ATTEMPTS {
         let Some(tree) = ProcessTree::read(process) else {
             break;
         };
-        let mounts = tree.mounts.iter().filter(|mount| record.is_mount(mount));
-        let mut mounts = mounts.peekable();
-        if mounts.peek().is_none() {
+        let mounts = record.find_mounts(&tree.mounts);
+        if mounts.is_empty() {
             break;
         }
         // A mount that is hidden by another one can't be opened by its path.
-        let found: Vec<_> = mounts.filter_map(|mount| tree.open(mount)).collect();
+        let found: Vec<_> = mounts
+            .into_iter()
+            .filter_map(|mount| tree.open(mount))
+            .collect();
         if !found.is_empty() {
             return found;
         }

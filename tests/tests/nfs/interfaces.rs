@@ -83,6 +83,17 @@ on_each_delegate! {
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_share_is_refused_with_mount_mode_hook(delegate: Delegate) {
+        let node = Node::with(delegate, "mount_mode = \"hook\"");
+        let server = NfsServer::start(node.dir());
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &[]);
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
+        let refused = node.container(&bundle).expect_refusal();
+        assert!(refused.contains("pv-1") && refused.contains("remove mount_mode"), "{refused}");
+        node.unstage_all(&[&target]);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn containers_without_a_pod_have_the_share(delegate: Delegate) {
         let node = Node::new(delegate);
         let server = NfsServer::start(node.dir());

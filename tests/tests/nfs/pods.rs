@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
+use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::NfsServer;
 use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate};
+use serde_json::Value;
 
 use crate::shares::{assert_no_client, stage};
 
@@ -41,6 +43,34 @@ on_each_delegate! {
         assert_eq!(cri.sh(&one, "cat /data/other"), "other");
         pod.end_and_unstage(&node, &[&target, &other]);
         assert_eq!(fs::read(server.directory().join("sub/file")).unwrap(), b"hello\n");
+    }
+
+    /// Both have the same superblock, because they are in one file system of the server.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn two_shares_of_one_export_are_told_apart(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let [first, second] = ["one", "two"].map(|name| {
+            fs::create_dir(server.directory().join(name)).unwrap();
+            stage(&node, name, "nfs4", &server.share_at(&format!("/{name}")), &[])
+        });
+        let sandbox = node.sandbox(POD);
+        let bundle = node.app_bundle(&sandbox).bind(&first, "/one", &[]).bind(&second, "/two", &[]);
+        let app = node.run(&bundle.write());
+        assert_eq!(app.sh("stat -c %d /one"), app.sh("stat -c %d /two"));
+        for (name, mount_point, other) in [("one", "/one", "/two"), ("two", "/two", "/one")] {
+            let inspected = node.handler().crust(&["inspect", name, "--json"]).success().stdout;
+            let shown = |path: &str| inspected.contains(&format!("\"{path}\""));
+            assert!(shown(mount_point) && !shown(other), "{inspected}");
+        }
+        fs::remove_dir(server.directory().join("two")).unwrap();
+        let is_abnormal = |target| {
+            let stats: Value = serde_json::from_str(&node.stats(target).success().stdout).unwrap();
+            stats["volume_condition"]["abnormal"].as_bool().unwrap()
+        };
+        assert_eq!([is_abnormal(&first), is_abnormal(&second)], [false, true]);
+        end([app, sandbox]);
+        node.unstage_all(&[&first, &second]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]

@@ -3,13 +3,16 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use runcrust_tests::container::{Container, end};
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer, RECOVERY_TIMEOUT};
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
-use runcrust_tests::{Node, POD, Pod, mounts, on_each_delegate, process, process_name, wait_until};
+use runcrust_tests::{
+    Node, POD, Pod, Run, mounts, on_each_delegate, process, process_name, wait_until,
+};
 use serde_json::{Value, json};
 
 use crate::pods::OTHER_POD;
@@ -17,6 +20,9 @@ use crate::shares::{Share, end_pod, stage};
 
 /// Longer than any wait for a server, on an emulated processor too. The server's own clients wait for minutes.
 const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The timeout of a create, with the time that its end may take on an emulated processor.
+const CREATE_TIMEOUT: Duration = Duration::from_secs(110 + 30);
 
 /// Returns the condition in the volume's stats: whether it is abnormal, and the message.
 #[track_caller]
@@ -40,14 +46,15 @@ fn condition(share: &Share) -> (bool, String) {
 /// Leaves a program in a container that has written to a file since the server was blocked.
 ///
 /// Each close of a descriptor of the file waits for the server, and so the program keeps its only one, and says with a
-/// directory that it has written: opening a file would replace its standard output.
-fn write_without_server(app: &Container, server: &NfsServer) {
+/// directory that it has written: opening a file would replace its standard output. `path` is the file's path in the
+/// export.
+fn write_without_server(app: &Container, server: &NfsServer, path: &str) {
     let program =
         "while [ ! -e /blocked ]; do sleep 0.1; done; echo hello; mkdir /written; sleep 1000";
     let _ = app.sh(&format!(
         "({program}) > /data/file 2> /dev/null < /dev/null &"
     ));
-    let file = server.directory().join("file");
+    let file = server.directory().join(path);
     wait_until("the file", WAIT_TIMEOUT, || file.exists());
     server.block();
     let _ = app.sh("touch /blocked");
@@ -129,6 +136,36 @@ on_each_delegate! {
         end_pod(&node, pod, [app]);
     }
 
+    /// The process must not wait for the server when it ends, although it has the only reference to the new mount.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_create_ends_while_its_server_is_blocked(delegate: Delegate) {
+        let node = Node::new(delegate);
+        let sandbox = node.sandbox(POD);
+        let server = NfsServer::start(node.dir());
+        let files: Vec<_> = (0..3000).map(|number| server.directory().join(number.to_string())).collect();
+        for file in &files {
+            fs::write(file, "").unwrap();
+        }
+        let changed = || files.iter().filter(|file| fs::metadata(file).unwrap().gid() == 2000).count();
+        // The sandbox exists already, so the create of the first container mounts the share.
+        let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--fs-group", "2000"]);
+        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        let app = node.container(&bundle);
+        let mut create = app.spawn(app.create_command());
+        wait_until("the walk to start", WAIT_TIMEOUT, || changed() > 0);
+        server.block();
+        assert!(changed() < files.len(), "the walk had ended before the server was blocked");
+        wait_until("the create to end", CREATE_TIMEOUT, || create.try_wait().unwrap().is_some());
+        let lines = app.log_lines();
+        let [line] = lines.as_slice() else { panic!("not one line in the log: {lines:?}") };
+        assert!(line.msg.contains("before the deadline"), "{}", line.msg);
+        server.unblock();
+        let app = node.run(&bundle);
+        assert_eq!(changed(), files.len());
+        end([app, sandbox]);
+        node.unstage_all(&[&target]);
+    }
+
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn a_removed_export_is_a_stale_handle(delegate: Delegate) {
         let node = Node::new(delegate);
@@ -188,7 +225,7 @@ on_each_delegate! {
         let share = Share::new(delegate, "nfs4", &[]);
         let pod = share.pod();
         let app = pod.app();
-        write_without_server(&app, &share.server);
+        write_without_server(&app, &share.server, "file");
         let gc = || share.node.handler().crust(&["gc", "--json"]).success().stdout;
         assert!(!gc().contains("\"requests\""), "a running container was ended");
         let pid = app.pid();
@@ -201,26 +238,63 @@ on_each_delegate! {
         end_pod(&share.node, pod, [app]);
     }
 
+    /// The kernel has one superblock for both directories of the export.
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn gc_keeps_a_killed_pod_whose_superblock_others_use(delegate: Delegate) {
-        let share = Share::new(delegate, "nfs4", &[]);
-        let other = share.node.target(OTHER_POD, "pv-1");
-        let _ = share.node.try_stage_as("nfs4", &other, Path::new(&share.server.share()), &[]).success();
-        let (pod, second) = (share.pod(), Pod::with_staged_volume(&share.node, OTHER_POD, other));
+        let node = Node::new(delegate);
+        let server = NfsServer::start(node.dir());
+        let shares = ["/one", "/two"].map(|path| {
+            fs::create_dir(server.directory().join(&path[1..])).unwrap();
+            server.share_at(path)
+        });
+        let target = stage(&node, "pv-1", "nfs4", &shares[0], &[]);
+        let other = node.target(OTHER_POD, "pv-1");
+        let _ = node.try_stage_as("nfs4", &other, Path::new(&shares[1]), &[]).success();
+        let pod = Pod::with_staged_volume(&node, POD, target);
+        let second = Pod::with_staged_volume(&node, OTHER_POD, other);
         let (app, other_app) = (pod.app(), second.app());
-        write_without_server(&app, &share.server);
+        assert_eq!(app.sh("stat -c %d /data"), other_app.sh("stat -c %d /data"));
+        write_without_server(&app, &server, "one/file");
         let pid = app.pid();
         let _ = app.kill("KILL");
-        let left = share.node.handler().crust(&["gc", "--json"]).success().stdout;
+        let gc = || node.handler().crust(&["gc", "--json"]).success().stdout;
+        let left = gc();
         assert!(left.contains("uses the same superblock") && left.contains(OTHER_POD), "{left}");
         assert!(process::is_alive(pid));
-        share.server.unblock();
+        server.unblock();
         wait_until("the container to end", RECOVERY_TIMEOUT, || !process::is_alive(pid));
         end([app, other_app]);
-        let _ = share.node.unstage(&second.target);
+        let _ = node.unstage(&second.target);
         end([second.sandbox]);
         end([pod.sandbox]);
-        share.node.unstage_all(&[&second.target, &pod.target]);
+        node.unstage_all(&[&second.target, &pod.target]);
+    }
+
+    /// A CSI driver's own mount, for example.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn gc_keeps_a_killed_pod_while_the_host_has_its_superblock(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let directory = share.server.directory().join("other");
+        fs::create_dir(&directory).unwrap();
+        let pod = share.pod();
+        let app = pod.app();
+        let mount_point = share.node.dir().subdir("host");
+        let mut mount = Command::new("mount");
+        let mount = mount.args(["-t", "nfs4", &share.server.share_at("/other"), utf8(&mount_point)]);
+        let _ = Run::capture(mount).success();
+        let superblock = fs::metadata(&mount_point).unwrap().dev();
+        assert_eq!(app.sh("stat -c %d /data"), superblock.to_string());
+        write_without_server(&app, &share.server, "file");
+        let pid = app.pid();
+        let _ = app.kill("KILL");
+        let gc = || share.node.handler().crust(&["gc", "--json"]).success().stdout;
+        let left = gc();
+        assert!(left.contains("has the same superblock"), "{left}");
+        assert!(process::is_alive(pid));
+        mounts::unmount(&mount_point);
+        let aborted = gc();
+        assert!(aborted.contains("\"requests\"") && !process::is_alive(pid), "{aborted}");
+        end_pod(&share.node, pod, [app]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]

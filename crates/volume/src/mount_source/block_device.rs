@@ -8,7 +8,7 @@ use crust_blockfs::device::{Device, DeviceFacts, OwnerListVersion};
 use crust_blockfs::device_mounts::{is_on, may_be_on};
 use crust_blockfs::filesystem::{self, MountRequest};
 use crust_blockfs::fsgroup::FsGroupError;
-use crust_blockfs::mountinfo::{Mount, MountInfo as MountTable};
+use crust_blockfs::mountinfo::MountInfo as MountTable;
 use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
@@ -148,17 +148,9 @@ impl MountSource for BlockDeviceSource {
         Ok(mounts.iter().any(|mount| is_on(mount, number)) || self.0.device().has_holders()?)
     }
 
-    fn may_be_mounted_by(&self, mount: &Mount) -> bool {
-        is_on(mount, self.0.number())
-    }
-
     /// Disks that hang recover or fail by themselves.
     fn check_answers(&self, _: &OwnedFd) -> Result<(), Cause> {
         Ok(())
-    }
-
-    fn recorded_superblock(&self, _: DeviceNumber) -> Option<DeviceNumber> {
-        None
     }
 
     fn refused_fs_group(&self, _: u32, _: &FsGroupError) -> Option<Cause> {

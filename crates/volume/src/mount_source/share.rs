@@ -1,19 +1,17 @@
 //! Shares of NFS servers as the source of volumes.
 //!
 //! Several mounts of a share don't endanger its data, since the server coordinates them. So nothing is locked or held,
-//! and the owners are only recorded for volumes that one pod may use.
+//! and owners are recorded only to enforce `SINGLE_NODE_SINGLE_WRITER`.
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
+use crust_blockfs::DiskSeq;
 use crust_blockfs::device::DeviceFacts;
 use crust_blockfs::errno::{Name, from_io_error};
 use crust_blockfs::fsgroup::FsGroupError;
-use crust_blockfs::mountinfo::Mount;
-use crust_blockfs::{DeviceNumber, DiskSeq};
 use crust_nfs::mount::{MountedShare, ShareMountRequest, mount_detached};
-use crust_nfs::{Share, client, is_nfs};
+use crust_nfs::{Share, client};
 use crust_state::config::NfsNetwork;
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
@@ -24,12 +22,9 @@ use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
 use crate::context::Context;
 use crate::error::Cause;
 use crate::sandbox::Sandbox;
-use crate::server_wait::run_with_timeout;
+use crate::server_wait::{ANSWER_TIMEOUT, run_with_timeout};
 use crate::superblock::ShownOptions;
 use crate::thread;
-
-/// The time for which the server of a mounted share may take to answer before a container gets the share.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Mounts a share from the sandbox's network namespace, which only a thread of its own enters.
 fn mount_from_network(
@@ -99,16 +94,6 @@ impl MountSource for ShareSource {
         Ok(false)
     }
 
-    /// Compares the path alone: mounts that share a superblock may show another name of the server.
-    fn may_be_mounted_by(&self, mount: &Mount) -> bool {
-        let shown = mount
-            .source
-            .to_str()
-            .and_then(|source| source.parse::<Share>().ok());
-        is_nfs(mount.fstype.as_encoded_bytes())
-            && shown.is_some_and(|shown| shown.path() == self.0.path())
-    }
-
     fn check_answers(&self, root: &OwnedFd) -> Result<(), Cause> {
         let failed = |call, errno| Cause::ShareFailed {
             share: self.0.clone(),
@@ -125,10 +110,6 @@ impl MountSource for ShareSource {
                 seconds: ANSWER_TIMEOUT.as_secs(),
             }),
         }
-    }
-
-    fn recorded_superblock(&self, number: DeviceNumber) -> Option<DeviceNumber> {
-        Some(number)
     }
 
     fn refused_fs_group(&self, group: u32, error: &FsGroupError) -> Option<Cause> {

@@ -2,145 +2,241 @@
 //!
 //! The kernel writes a process's unwritten data to the server when the process ends, and waits for it, even if the
 //! process was killed (`nfs_file_flush` of fs/nfs/file.c). If the server doesn't answer, the container never ends, and
-//! so its pod. Aborting the requests loses that data, as a crash of the node would. So they are only aborted if the
-//! server doesn't answer, and if all containers that use the superblock were killed.
+//! so its pod. Aborting its requests loses that data, as a crash of the node would.
+//!
+//! The kernel can only abort all requests of a superblock. Different directories of a server's file system share one
+//! if their options are the same (`nfs_compare_super` of fs/nfs/super.c), also under different names of the server. So
+//! requests are aborted only if the server doesn't answer, all containers that use the superblock were killed, and no
+//! other mount namespace of the node has it.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::channel;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crust_blockfs::{Deadline, mountinfo, openat2};
+use crust_blockfs::mountinfo::{self, Mount};
+use crust_blockfs::{Deadline, DeviceNumber, openat2};
+use crust_nfs::is_nfs;
+use crust_state::TargetPath;
 use crust_state::record::{User, UserKind, VolumeRecord};
-use crust_state::{BackingKey, TargetPath};
-use rustix::fs::{CWD, OFlags, ResolveFlags, fstatvfs};
+use rustix::fs::{AtFlags, CWD, OFlags, ResolveFlags, StatxFlags, fstatvfs, stat, statx};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::ReconcilePass;
 use super::report::{RemovalDecision, StateItem};
+use crate::context::Context;
 use crate::error::Cause;
 use crate::namespace::MountNamespace;
-use crate::server_wait::run_with_timeout;
-use crate::volume_mounts;
+use crate::server_wait::{ANSWER_TIMEOUT, run_with_timeout};
+use crate::{thread, volume_mounts};
 
-/// The time that a killed container gets to end by itself.
+/// The time that killed containers get to end by themselves.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// The time that a server gets to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
-/// The time for which requests are aborted, because each page of unwritten data causes one.
+/// The time for which a container's requests are aborted, because each page of unwritten data causes one.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The largest number of a container's processes that are searched for its mounts.
 const MAX_PROCESSES: usize = 4096;
 
-impl ReconcilePass<'_> {
-    /// Ends the killed containers of all shares.
-    pub(super) fn killed_users(&mut self) {
-        // An error is reported with the owners.
-        let backings = self.context.state.backings_with_volumes();
-        let shares = backings.unwrap_or_default().into_iter();
-        for share in shares.filter(|backing| backing.device().is_none()) {
-            if !self.context.deadline.is_expired() {
-                self.killed_users_of(share);
-            }
-        }
-    }
+/// The volumes whose servers are being asked. A server that never answers keeps one thread of a daemon for each volume,
+/// and not one for each pass.
+static ASKED: Mutex<BTreeSet<TargetPath>> = Mutex::new(BTreeSet::new());
 
-    fn killed_users_of(&mut self, share: BackingKey) {
-        let volumes = self.context.state.volumes_on(share).unwrap_or_default();
-        let read = |target: TargetPath| {
-            let record = self.context.crust.record(&target).ok()??;
-            Some((target, record))
-        };
-        let records: Vec<(TargetPath, VolumeRecord)> =
-            volumes.into_iter().filter_map(read).collect();
-        for (target, record) in &records {
-            let killed: Vec<&User> = record.users.iter().filter(|user| is_killed(user)).collect();
-            if killed.is_empty() || has_ended(&killed) || answers(record) {
+type ShareRecords = Vec<(TargetPath, VolumeRecord)>;
+
+/// The number of a mount namespace: device and inode of its file in /proc (namespaces(7)).
+type NamespaceId = (u64, u64);
+
+impl ReconcilePass<'_> {
+    /// Ends the killed containers of shares whose servers don't answer.
+    pub(super) fn killed_users(&mut self) {
+        let records = share_records(&self.context);
+        let killed: Vec<_> = records
+            .iter()
+            .flat_map(|(target, record)| {
+                record.users.iter().map(move |user| (target, record, user))
+            })
+            .filter(|(_, _, user)| is_killed(user))
+            .collect();
+        let users: Vec<&User> = killed.iter().map(|(_, _, user)| *user).collect();
+        let deadline = self.context.deadline;
+        if killed.is_empty() || have_ended(&users, deadline.at_most(END_TIMEOUT)) {
+            return;
+        }
+        let volumes = killed.iter().map(|(target, record, _)| (*target, *record));
+        let unanswered = find_unanswered(volumes.collect(), deadline.at_most(ANSWER_TIMEOUT));
+        let other_mounts = find_other_mounts(&records);
+        for (target, record, user) in killed {
+            if !unanswered.contains(target) || !user.process.is_exiting() || deadline.is_expired() {
                 continue;
             }
-            let others = other_users(record, &records);
-            for user in killed {
-                let item = StateItem::Requests {
-                    volume: target.clone(),
-                    user: user.clone(),
-                };
-                let reason = format!(
-                    "the container was killed and waits for the server of {}, which doesn't answer",
-                    record.backing
-                );
-                let decision = match others.first() {
-                    None => RemovalDecision::Remove(reason),
-                    Some(other) => RemovalDecision::Leave(format!(
-                        "{reason}; {other} uses the same superblock; hint: restore the server, or stop that {} too",
-                        other.owner_noun()
-                    )),
-                };
-                self.settle(item, decision, |_| abort(record, user).map(|()| true));
-            }
+            let item = StateItem::Requests {
+                volume: target.clone(),
+                user: user.clone(),
+            };
+            let reason = format!(
+                "the container was killed and waits for the server of {}, which doesn't answer",
+                record.backing
+            );
+            let other = find_other_user(record, &records).map(|other| {
+                let noun = other.owner_noun();
+                format!("{other} uses the same superblock; hint: restore the server, or stop that {noun} too")
+            });
+            let mut numbers = record.superblocks.iter();
+            let other_mount = numbers.find_map(|number| other_mounts.get(number));
+            let obstacle = other.or_else(|| {
+                other_mount.map(|pid| {
+                    format!(
+                        "the mount namespace of process {pid} has the same superblock; hint: restore the server, or \
+                         unmount the share there"
+                    )
+                })
+            });
+            let decision = match obstacle {
+                None => RemovalDecision::Remove(reason),
+                Some(obstacle) => RemovalDecision::Leave(format!("{reason}; {obstacle}")),
+            };
+            self.settle(item, decision, |context| abort(context, record, user));
         }
     }
+}
+
+/// Returns the records of all volumes that are shares.
+fn share_records(context: &Context<'_>) -> ShareRecords {
+    // An error is reported with the owners.
+    let backings = context.state.backings_with_volumes().unwrap_or_default();
+    let shares = backings.into_iter().filter(|it| it.device().is_none());
+    let volumes = shares.flat_map(|share| context.state.volumes_on(share).unwrap_or_default());
+    let read = |target: TargetPath| {
+        let record = context.crust.record(&target).ok()??;
+        Some((target, record))
+    };
+    volumes.filter_map(read).collect()
 }
 
 fn is_killed(user: &User) -> bool {
     user.kind == UserKind::Container && user.process.is_exiting()
 }
 
-/// Waits for a moment, and returns whether all of the users have ended.
-fn has_ended(killed: &[&User]) -> bool {
-    let ended = Deadline::after(END_TIMEOUT).poll(|| {
+/// Waits until all of the users have ended. Returns false after the deadline.
+fn have_ended(killed: &[&User], deadline: Deadline) -> bool {
+    let ended = deadline.poll(|| {
         let ended = killed.iter().all(|user| !user.process.is_exiting());
         Ok::<_, Errno>(ended.then_some(()))
     });
     matches!(ended, Ok(Some(())))
 }
 
-/// Returns whether the server answers, or is not the reason for which the users don't end.
-fn answers(record: &VolumeRecord) -> bool {
-    let asked = record.clone();
-    let answer = run_with_timeout(ANSWER_TIMEOUT, move || {
-        let mut mounts = volume_mounts::find(&asked);
-        mounts
-            .next()
-            .map(|mounted| fstatvfs(mounted.root).map(drop))
-    });
-    // Without a mount that can be opened nothing is known; the users are waiting for something.
-    !matches!(answer, Ok(None | Some(None)))
+/// Asks the servers of all these volumes at once. Returns the volumes whose server hasn't answered by the deadline, or
+/// for which it can't be asked because no mount can be opened.
+fn find_unanswered(
+    volumes: BTreeMap<&TargetPath, &VolumeRecord>,
+    deadline: Deadline,
+) -> BTreeSet<TargetPath> {
+    let mut unanswered: BTreeSet<TargetPath> = volumes.keys().copied().cloned().collect();
+    let (sender, answers) = channel();
+    for (target, record) in volumes {
+        if !asked().insert(target.clone()) {
+            continue;
+        }
+        let (sender, target, record) = (sender.clone(), target.clone(), record.clone());
+        let asking = target.clone();
+        let started = thread::spawn(move || {
+            let mounted = volume_mounts::find(&record).next();
+            let answers = mounted.is_some_and(|mounted| fstatvfs(mounted.root).is_ok());
+            asked().remove(&asking);
+            // Nobody receives the answer after the deadline.
+            let _ = sender.send((asking, answers));
+        });
+        if started.is_err() {
+            asked().remove(&target);
+        }
+    }
+    drop(sender);
+    while let Some(remaining) = deadline.remaining().filter(|it| !it.is_zero())
+        && let Ok((target, answers)) = answers.recv_timeout(remaining)
+    {
+        if answers {
+            unanswered.remove(&target);
+        }
+    }
+    unanswered
 }
 
-/// Returns the users of the same superblocks that weren't killed. Sandboxes have no requests of their own.
-fn other_users<'r>(
+fn asked() -> MutexGuard<'static, BTreeSet<TargetPath>> {
+    ASKED.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns a user of the same superblocks that wasn't killed. Sandboxes have no requests of their own.
+fn find_other_user<'r>(
     record: &VolumeRecord,
     records: &'r [(TargetPath, VolumeRecord)],
-) -> Vec<&'r User> {
+) -> Option<&'r User> {
     let shares_superblock = |other: &VolumeRecord| {
         let mut superblocks = other.superblocks.iter();
         superblocks.any(|number| record.superblocks.contains(number))
     };
     let records = records.iter().filter(|(_, other)| shares_superblock(other));
-    let users = records.flat_map(|(_, other)| &other.users);
-    users
-        .filter(|user| user.kind != UserKind::Sandbox && !is_killed(user))
-        .filter(|user| user.process.is_alive())
+    let mut users = records.flat_map(|(_, other)| &other.users);
+    users.find(|user| user.kind != UserKind::Sandbox && !is_killed(user) && user.process.is_alive())
+}
+
+/// Finds superblocks of these volumes in mount namespaces other than those of their users: a driver's or kubelet's own
+/// mounts of the server, for example. Returns a process of such a namespace for each superblock.
+fn find_other_mounts(records: &[(TargetPath, VolumeRecord)]) -> BTreeMap<DeviceNumber, i32> {
+    let users = records
+        .iter()
+        .flat_map(|(_, record)| record.users.iter().map(move |user| processes(record, user)));
+    let mut seen: BTreeSet<NamespaceId> = users.flatten().filter_map(namespace_id).collect();
+    let numbers: BTreeSet<DeviceNumber> = records
+        .iter()
+        .flat_map(|(_, record)| record.superblocks.iter().copied())
+        .collect();
+    let mut found = BTreeMap::new();
+    for pid in all_processes() {
+        if !namespace_id(pid).is_some_and(|id| seen.insert(id)) {
+            continue;
+        }
+        let mounts = mountinfo::read(pid).unwrap_or_default().into_iter();
+        let shares = mounts.filter(|mount| is_nfs(mount.fstype.as_encoded_bytes()));
+        let users = shares.filter(|mount| numbers.contains(&mount.device));
+        found.extend(users.map(|mount| (mount.device, pid)));
+    }
+    found
+}
+
+fn all_processes() -> Vec<i32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
         .collect()
 }
 
-/// Aborts the requests of a killed user until it has ended.
-fn abort(record: &VolumeRecord, user: &User) -> Result<(), Cause> {
-    let (record, user) = (record.clone(), user.clone());
-    let aborted = run_with_timeout(ABORT_TIMEOUT * 2, move || {
-        Deadline::after(ABORT_TIMEOUT).poll(|| {
-            let processes = processes(&record, &user);
-            if !processes.into_iter().any(|pid| abort_from(pid, &record)) {
-                return Ok(None);
-            }
-            Ok::<_, Cause>((!user.process.is_exiting()).then_some(()))
-        })
+fn namespace_id(pid: i32) -> Option<NamespaceId> {
+    let stat = stat(format!("/proc/{pid}/ns/mnt")).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+/// Aborts the requests of a killed user until it has ended. Returns false if another container has the superblock by
+/// now.
+fn abort(context: &Context<'_>, record: &VolumeRecord, user: &User) -> Result<bool, Cause> {
+    let aborted = context.deadline.at_most(ABORT_TIMEOUT).poll(|| {
+        if !user.process.is_exiting() {
+            return Ok(Some(true));
+        }
+        if find_other_user(record, &share_records(context)).is_some() {
+            return Ok(Some(false));
+        }
+        let (record, user) = (record.clone(), user.clone());
+        let attempted = run_with_timeout(ABORT_TIMEOUT, move || {
+            let mut processes = processes(&record, &user).into_iter();
+            processes.any(|pid| abort_from(pid, &record))
+        });
+        attempted.map(|_| None)
     })?;
-    match aborted {
-        Some(Ok(Some(()))) => Ok(()),
-        Some(Err(cause)) => Err(cause),
-        Some(Ok(None)) | None => Err(Cause::NotAborted),
-    }
+    aborted.ok_or(Cause::NotAborted)
 }
 
 /// Returns processes whose mount namespaces may have the share: the sandboxes, and the processes of the container. A
@@ -162,7 +258,7 @@ fn processes(record: &VolumeRecord, user: &User) -> Vec<i32> {
     processes
 }
 
-/// Aborts the requests on the volume's mounts in a process's namespace. Returns false if the namespace has none.
+/// Aborts the requests on mounts with the volume's superblock in a process's namespace. Returns false if the namespace has none.
 fn abort_from(pid: i32, record: &VolumeRecord) -> bool {
     let Ok(namespace) = MountNamespace::open(pid) else {
         return false;
@@ -170,23 +266,34 @@ fn abort_from(pid: i32, record: &VolumeRecord) -> bool {
     let mounts = mountinfo::read(pid).unwrap_or_default();
     let mounts: Vec<_> = mounts
         .into_iter()
-        .filter(|it| record.is_mount(it))
+        .filter(|it| record.has_superblock_of(it))
         .collect();
-    let aborted = namespace.enter(|| {
-        let mut mounts = mounts.iter();
-        mounts.any(|mount| abort_at(&mount.mount_point))
-    });
+    let aborted = namespace.enter(|| mounts.iter().any(abort_at));
     aborted.unwrap_or(false)
 }
 
-/// Aborts the requests of the superblock at a mount point of the calling thread's namespace.
+/// Aborts the requests of a mount's superblock. The calling thread is in the mount's namespace.
 ///
 /// `MNT_FORCE` also unmounts a mount that isn't busy (umount2(2)). The descriptor keeps it busy.
-fn abort_at(mount_point: &Path) -> bool {
+fn abort_at(mount: &Mount) -> bool {
     let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let Ok(_busy) = openat2::open(CWD, mount_point, OFlags::PATH, resolve) else {
+    let Ok(busy) = openat2::open(CWD, &mount.mount_point, OFlags::PATH, resolve) else {
         return false;
     };
+    if !is_root_of(&busy, mount) {
+        return false;
+    }
     let flags = UnmountFlags::FORCE | UnmountFlags::NOFOLLOW;
-    matches!(unmount(mount_point, flags), Ok(()) | Err(Errno::BUSY))
+    matches!(
+        unmount(&mount.mount_point, flags),
+        Ok(()) | Err(Errno::BUSY)
+    )
+}
+
+/// Returns whether a descriptor is on this mount, and not on one above it. Doesn't ask the server. /proc may be missing
+/// in the mount's namespace.
+fn is_root_of(fd: &OwnedFd, mount: &Mount) -> bool {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = statx(fd, c"", flags, StatxFlags::MNT_ID);
+    stat.is_ok_and(|stat| stat.stx_mnt_id == u64::from(mount.id))
 }

@@ -47,6 +47,12 @@ pub(super) const GROUP: Group = Group {
             subpath,
         ),
         network(
+            "network-fs-group",
+            INFO,
+            "metadata.fsGroup owns the files of the share, as far as the server permits it.",
+            fs_group,
+        ),
+        network(
             "network-read-only",
             INFO,
             "metadata.readOnly makes the share read-only.",
@@ -79,7 +85,7 @@ pub(super) const GROUP: Group = Group {
         network(
             "network-stats",
             CLI,
-            "`crust stats` reports the usage of the share in BYTES, and a normal condition.",
+            "`crust stats` reports the usage of the share in BYTES, in INODES if the server counts them, and a normal condition.",
             stats,
         ),
         network(
@@ -253,6 +259,24 @@ fn subpath(scene: &Scene<'_>) {
     directory.end();
 }
 
+fn fs_group(scene: &Scene<'_>) {
+    let directory = ShareDirectory::new(scene);
+    let (pod, app, _) = run(scene, &directory);
+    let _ = app.sh("mkdir /data/directory && touch /data/directory/file");
+    pod.end([app]);
+    let pod = scene.pod();
+    let target = pod.stage(&directory.info_with(&json!({"metadata": {"fsGroup": "2000"}})));
+    let app = pod.app(&target);
+    assert_mounted(&app);
+    expect(
+        "the groups",
+        &app.sh("stat -c %g /data /data/directory /data/directory/file"),
+        &"2000\n2000\n2000".to_owned(),
+    );
+    pod.end([app]);
+    directory.end();
+}
+
 fn read_only(scene: &Scene<'_>) {
     let directory = ShareDirectory::new(scene);
     let pod = scene.pod();
@@ -311,11 +335,14 @@ fn stats(scene: &Scene<'_>) {
     let (pod, app, target) = run(scene, &directory);
     let stats = json_output(&pod.cli(&target).stats(&target));
     let usage = stats["usage"].as_array().cloned().unwrap_or_default();
-    let bytes = usage.iter().find(|usage| usage["unit"] == "BYTES");
-    let total = bytes
-        .and_then(|usage| usage["total"].as_u64())
-        .unwrap_or_default();
-    assert!(total > 0, "no total in BYTES: {stats}");
+    let total = |unit: &str| {
+        let found = usage.iter().find(|usage| usage["unit"] == unit);
+        found.and_then(|usage| usage["total"].as_u64())
+    };
+    assert!(total("BYTES") > Some(0), "no total in BYTES: {stats}");
+    if app.sh("stat -f -c %c /data") != "0" {
+        assert!(total("INODES") > Some(0), "no total in INODES: {stats}");
+    }
     expect(
         "abnormal",
         &stats["volume_condition"]["abnormal"],
