@@ -44,8 +44,8 @@ pub(super) fn inspect(
     let text = arguments.volume.to_string_lossy();
     let Some(query) = parse_query(&text) else {
         return Err(Failure::invalid(format!(
-            "{text:?} is not a target path, a digest or a device; hint: give an absolute path without `..`, 12 to 64 \
-             hex digits in lower case, or major:minor"
+            "{text:?} is not a target path, a digest, a device or a share; hint: give an absolute path without `..`, 12 \
+             to 64 hex digits in lower case, major:minor, or server:/path"
         )));
     };
     let inspection = inspect_volume(context, find_volume(context, &query)?);

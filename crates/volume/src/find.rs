@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_query_is_a_path_a_digest_or_a_device_number() {
+    fn a_query_is_a_path_a_digest_a_device_or_a_share() {
         let path = |path| VolumeQuery::Path(TargetPath::new(path).unwrap());
         let digest = "0123456789abcdef".repeat(4);
         for (text, expected) in [

@@ -297,6 +297,13 @@ on_each_delegate! {
             scene.check_commands();
         }
         scene.server.attack(Nothing);
+        assert_eq!(scene.stats()["volume_condition"]["abnormal"], false);
+        let bundle = scene.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
+        let calls = scene.server.calls();
+        for verb in [&["list"][..], &["inspect", utf8(&scene.target)], &["explain", utf8(bundle.path())], &["gc"]] {
+            let _ = scene.node.handler().crust(verb).success();
+            assert_eq!(scene.server.calls(), calls, "{verb:?} asked the server");
+        }
         scene.end(pod, [app]);
     }
 

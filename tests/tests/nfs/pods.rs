@@ -6,6 +6,7 @@ use std::path::Path;
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::NfsServer;
+use runcrust_tests::node::utf8;
 use runcrust_tests::{Containerd, CriPod, Node, POD, on_each_delegate};
 use serde_json::Value;
 
@@ -58,8 +59,8 @@ on_each_delegate! {
         let bundle = node.app_bundle(&sandbox).bind(&first, "/one", &[]).bind(&second, "/two", &[]);
         let app = node.run(&bundle.write());
         assert_eq!(app.sh("stat -c %d /one"), app.sh("stat -c %d /two"));
-        for (name, mount_point, other) in [("one", "/one", "/two"), ("two", "/two", "/one")] {
-            let inspected = node.handler().crust(&["inspect", name, "--json"]).success().stdout;
+        for (target, mount_point, other) in [(&first, "/one", "/two"), (&second, "/two", "/one")] {
+            let inspected = node.handler().crust(&["inspect", utf8(target), "--json"]).success().stdout;
             let shown = |path: &str| inspected.contains(&format!("\"{path}\""));
             assert!(shown(mount_point) && !shown(other), "{inspected}");
         }

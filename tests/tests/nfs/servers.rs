@@ -11,7 +11,7 @@ use runcrust_tests::container::{Container, end};
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer, RECOVERY_TIMEOUT};
 use runcrust_tests::node::{WAIT_TIMEOUT, utf8};
 use runcrust_tests::{
-    Node, POD, Pod, Run, mounts, on_each_delegate, process, process_name, wait_until,
+    Bundle, Node, POD, Pod, Run, mounts, on_each_delegate, process, process_name, wait_until,
 };
 use serde_json::{Value, json};
 
@@ -99,7 +99,7 @@ on_each_delegate! {
         assert!(abnormal && message.contains("hasn't answered within 5 seconds"), "{message}");
         assert!(message.contains(&share.server.share()), "{message}");
         let bundle = share.node.app_bundle(&pod.sandbox).bind(&pod.target, "/data", &[]).write();
-        for verb in [&["list"][..], &["inspect", "pv-1"], &["explain", utf8(bundle.path())], &["gc"]] {
+        for verb in [&["list"][..], &["inspect", utf8(&share.target)], &["explain", utf8(bundle.path())], &["gc"]] {
             let started = Instant::now();
             let _ = share.node.handler().crust(verb).success();
             assert!(started.elapsed() < TIMEOUT, "{verb:?} waited for the server");
@@ -140,19 +140,21 @@ on_each_delegate! {
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn a_create_ends_while_its_server_is_blocked(delegate: Delegate) {
         let node = Node::new(delegate);
-        let sandbox = node.sandbox(POD);
         let server = NfsServer::start(node.dir());
         let files: Vec<_> = (0..3000).map(|number| server.directory().join(number.to_string())).collect();
         for file in &files {
             fs::write(file, "").unwrap();
         }
         let changed = || files.iter().filter(|file| fs::metadata(file).unwrap().gid() == 2000).count();
-        // The sandbox exists already, so the create of the first container mounts the share.
         let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--fs-group", "2000"]);
-        let bundle = node.app_bundle(&sandbox).bind(&target, "/data", &[]).write();
+        // Without a sandbox, the create mounts the share itself.
+        let bundle = Bundle::plain(node.dir()).bind(&target, "/data", &[]).write();
         let app = node.container(&bundle);
         let mut create = app.spawn(app.create_command());
-        wait_until("the walk to start", WAIT_TIMEOUT, || changed() > 0);
+        wait_until("the walk to start", WAIT_TIMEOUT, || {
+            assert_eq!(create.try_wait().unwrap(), None, "{:?}", app.log_lines());
+            changed() > 0
+        });
         server.block();
         assert!(changed() < files.len(), "the walk had ended before the server was blocked");
         wait_until("the create to end", CREATE_TIMEOUT, || create.try_wait().unwrap().is_some());
@@ -162,7 +164,7 @@ on_each_delegate! {
         server.unblock();
         let app = node.run(&bundle);
         assert_eq!(changed(), files.len());
-        end([app, sandbox]);
+        end([app]);
         node.unstage_all(&[&target]);
     }
 

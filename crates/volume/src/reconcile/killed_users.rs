@@ -67,6 +67,9 @@ impl ReconcilePass<'_> {
         }
         let volumes = killed.iter().map(|(target, record, _)| (*target, *record));
         let unanswered = find_unanswered(volumes.collect(), deadline.at_most(ANSWER_TIMEOUT));
+        if unanswered.is_empty() {
+            return;
+        }
         let other_mounts = find_other_mounts(&records);
         for (target, record, user) in killed {
             if !unanswered.contains(target) || !user.process.is_exiting() || deadline.is_expired() {
