@@ -40,7 +40,7 @@ pub enum ShareMountError {
     Server {
         /// The share, as text.
         share: String,
-        /// The error of the server's last address.
+        /// The error of the resolver, or of the first address that doesn't answer.
         source: ServerError,
     },
     /// The server exports something other than a directory. The kernel mounts it nevertheless.
@@ -148,8 +148,7 @@ impl FailedShareCall {
                 "the share is mounted with another SELinux label: give the pods the same level, or use nosharecache"
             }
             (_, errno) if is_unreachable(errno) => {
-                "check that the server runs and that no firewall is in between; the mount is tried again with the \
-                 container's next start"
+                "check that the server runs and that no firewall is in between"
             }
             _ => "see the kernel's log (dmesg) on this node and on the server",
         }
@@ -159,10 +158,10 @@ impl FailedShareCall {
 impl ShareMountError {
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Server {
-                source: ServerError::Unreachable { source, .. },
-                ..
-            } => Some(errno_of_connection(source)),
+            Self::Server { source, .. } => match source {
+                ServerError::Unreachable { source, .. } => Some(errno_of_connection(source)),
+                ServerError::Unresolved { .. } | ServerError::NoAddress { .. } => None,
+            },
             // The kernel may have version 3 alone.
             Self::NoClient { .. } => Some(Errno::PROTONOSUPPORT),
             // The server wasn't asked, so neither another version nor another address can help.
@@ -172,14 +171,51 @@ impl ShareMountError {
         }
     }
 
-    /// Returns whether the error of a later attempt says more.
-    pub(crate) fn yields_to_later(&self) -> bool {
+    /// Returns whether a later error should replace this one.
+    pub(crate) fn is_replaced_by(&self, later: &Self) -> bool {
+        self.weight().is_replaced_by(later.weight())
+    }
+
+    fn weight(&self) -> Weight {
         match self {
-            Self::Server { source, .. } => matches!(source, ServerError::NoAddress { .. }),
-            Self::Call(_) | Self::NoClient { .. } => {
-                matches!(self.errno(), Some(Errno::PROTONOSUPPORT | Errno::INVAL))
-            }
-            Self::NoStatd { .. } | Self::NotADirectory { .. } => false,
+            Self::Server { source, .. } => match source {
+                ServerError::NoAddress { .. } => Weight::NotTried,
+                ServerError::Unreachable { .. } => Weight::Unreachable,
+                ServerError::Unresolved { .. } => Weight::Decisive,
+            },
+            Self::Call(_) | Self::NoClient { .. } => match self.errno() {
+                Some(Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL) => {
+                    Weight::Unsupported
+                }
+                Some(errno) if is_unreachable(errno) => Weight::Unreachable,
+                _ => Weight::Decisive,
+            },
+            Self::NoStatd { .. } | Self::NotADirectory { .. } => Weight::Decisive,
+        }
+    }
+}
+
+/// How much the error of an attempt says about the share, if several attempts fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Weight {
+    /// There was no attempt.
+    NotTried,
+    /// The server or the kernel lacks the version.
+    Unsupported,
+    /// A service doesn't answer at an address. It may at another one.
+    Unreachable,
+    /// The server has answered, or another address can't help.
+    Decisive,
+}
+
+impl Weight {
+    /// Returns whether an error of the later weight should replace one of this weight. Of several addresses that don't
+    /// answer, the first one is reported.
+    const fn is_replaced_by(self, later: Self) -> bool {
+        match self {
+            Self::NotTried | Self::Unsupported => true,
+            Self::Unreachable => !matches!(later, Self::Unreachable),
+            Self::Decisive => false,
         }
     }
 }
@@ -187,4 +223,82 @@ impl ShareMountError {
 /// Returns the error number of a connection. An error without one is that of a server that doesn't answer.
 fn errno_of_connection(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::TIMEDOUT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(errno: Errno) -> ShareMountError {
+        ShareMountError::Call(Box::new(FailedShareCall {
+            share: "srv:/a".parse().unwrap(),
+            call: ShareMountCall::Create,
+            address: "10.0.0.1:0".parse().unwrap(),
+            version: NfsVersion::V4_2,
+            errno,
+            log: Vec::new(),
+        }))
+    }
+
+    fn server(source: ServerError) -> ShareMountError {
+        let share = "srv:/a".to_owned();
+        ShareMountError::Server { share, source }
+    }
+
+    fn unreachable(errno: Errno) -> ShareMountError {
+        server(ServerError::Unreachable {
+            address: "[::1]:2049".parse().unwrap(),
+            source: errno.into(),
+        })
+    }
+
+    /// The error that is reported after attempts with these errors.
+    fn reported(errors: &[&ShareMountError]) -> String {
+        let chosen = errors.iter().reduce(|reported, later| {
+            if reported.is_replaced_by(later) {
+                later
+            } else {
+                reported
+            }
+        });
+        chosen.unwrap().to_string()
+    }
+
+    #[test]
+    fn the_error_that_says_most_is_reported() {
+        let not_tried = server(ServerError::NoAddress {
+            host: "srv".to_owned(),
+            transport: "tcp6",
+        });
+        let (silent, refused) = (
+            unreachable(Errno::TIMEDOUT),
+            unreachable(Errno::CONNREFUSED),
+        );
+        let unsupported = call(Errno::PROTONOSUPPORT);
+        let (forbidden, missing) = (call(Errno::ACCESS), call(Errno::NOENT));
+        let share = || "srv:/a".to_owned();
+        let no_statd = ShareMountError::NoStatd { share: share() };
+        let directory = ShareMountError::NotADirectory {
+            share: share(),
+            kind: "a file",
+        };
+        for (errors, expected) in [
+            (&[&not_tried, &silent][..], &silent),
+            (&[&silent, &refused], &silent),
+            (&[&not_tried, &refused, &silent, &refused], &refused),
+            (&[&silent, &forbidden], &forbidden),
+            (&[&silent, &missing], &missing),
+            (&[&silent, &no_statd], &no_statd),
+            (&[&silent, &directory], &directory),
+            (&[&silent, &unsupported], &unsupported),
+            (&[&silent, &call(Errno::TIMEDOUT)], &silent),
+            (&[&unsupported, &refused], &refused),
+            (&[&unsupported, &missing], &missing),
+            (&[&missing, &refused], &missing),
+            (&[&missing, &unsupported], &missing),
+            (&[&forbidden, &missing], &forbidden),
+        ] {
+            assert_eq!(reported(errors), expected.to_string(), "{errors:?}");
+        }
+    }
 }

@@ -77,7 +77,7 @@ pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, S
             };
             tracing::debug!(%share, %address, %version, "an attempt to mount has failed: {error}");
             let errno = error.errno();
-            if reported.yields_to_later() {
+            if reported.is_replaced_by(&error) {
                 reported = error;
             }
             match errno.map(|errno| after_failure(contact.versions, version, errno)) {

@@ -46,7 +46,7 @@ pub enum ServerError {
     /// An address of the server doesn't answer.
     #[error(
         "the server doesn't answer at {address}: {source}; hint: check that the server runs and that no firewall is in \
-         between; the mount is tried again with the container's next start"
+         between"
     )]
     Unreachable {
         /// The address and port.
