@@ -131,15 +131,16 @@ impl FailedShareCall {
         match (&self.call, self.errno) {
             (ShareMountCall::Option(_), _) => "correct the volume's mount options by nfs(5)",
             (_, Errno::ACCESS | Errno::PERM) => {
-                "let the server export the directory to this node (exports(5), `exportfs -v` on the server)"
+                "let the server export the directory to this node with sec=sys (exports(5), `exportfs -v` on the \
+                 server)"
             }
             (_, Errno::NOENT | Errno::NOTDIR) => {
                 "the directory doesn't exist on the server or isn't exported: correct the volume's share, or create and \
                  export the directory"
             }
             (_, Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL) => {
-                "the server or this kernel doesn't support the version: correct the option vers, or start the server's \
-                 NFS service"
+                "the server or this kernel doesn't support the version or the protocol: correct the options vers and \
+                 proto, or start the server's NFS service"
             }
             (_, Errno::STALE) => {
                 "the exported directory was replaced on the server: export it again (`exportfs -ra`)"

@@ -186,10 +186,12 @@ impl MountAttempt<'_> {
         if self.version.is_v4() {
             options.push(value("clientaddr", server::local_address(self.address)));
         }
+        // Without it, the kernel takes the flavor that the server prefers.
+        options.push(value("sec", "sys".to_owned()));
         let given = self.request.options.fs_options.iter();
         let given = given.filter(|option| is_for_version(option.key(), self.version));
         options.extend(given.cloned());
-        if sets_unnoticed_option(self.request.options) {
+        if needs_own_superblock(&options) {
             options.push(FsOption::Flag("nosharecache".to_owned()));
         }
         options
@@ -207,22 +209,27 @@ impl MountAttempt<'_> {
     }
 }
 
-/// Returns whether an option concerns a version. The negotiated version replaces `vers`, and the options of version 3's
-/// MOUNT protocol mean nothing to version 4.
+/// Returns whether an option concerns a version. The negotiated version replaces `vers`. `mountport`, `mountproto`,
+/// `mountvers` and `namlen` are for version 3 only.
 fn is_for_version(key: &str, version: NfsVersion) -> bool {
     match key {
         "vers" => false,
-        "mountport" | "mountproto" | "mountvers" => !version.is_v4(),
+        "mountport" | "mountproto" | "mountvers" | "namlen" => !version.is_v4(),
         _ => true,
     }
 }
 
-/// Returns whether the kernel would share a superblock with another value of an option. It compares all options that
-/// matter but these (`nfs_compare_mount_options` of fs/nfs/super.c), so that the values of the first mount would apply to
-/// all mounts.
-fn sets_unnoticed_option(options: &MountOptions) -> bool {
-    let has = |key: &str| options.fs_options.iter().any(|option| option.key() == key);
-    (has("timeo") || has("retrans")) && !has("nosharecache")
+/// Returns whether the kernel would share a superblock with another value of an option, so that the values of the first
+/// mount would apply to all mounts. `nfs_compare_mount_options` of fs/nfs/super.c compares all options but these and
+/// those for which `nosharecache` has no effect:
+///
+/// - `noresvport`, `nconnect`, `max_connect` and `migration` belong to the connection (`struct nfs_client`), which
+///   superblocks share whatever their options are (`nfs_match_client` of fs/nfs/client.c).
+/// - `fsc`: the second superblock of a share with the same options gets no cache (`nfs_fscache_get_super_cookie` of
+///   fs/nfs/fscache.c).
+fn needs_own_superblock(options: &[FsOption]) -> bool {
+    let has = |keys: &[&str]| options.iter().any(|option| keys.contains(&option.key()));
+    has(&["timeo", "retrans", "bsize", "namlen"]) && !has(&["nosharecache"])
 }
 
 /// Returns the type of a mount's root, and the number of its superblock. Doesn't wait for the server.
@@ -272,28 +279,36 @@ mod tests {
 
     #[test]
     fn the_kernel_gets_what_mount_nfs_would_have_worked_out() {
-        const V4: &str = "vers=4.1,addr=::1,clientaddr=::1";
-        const V3: &str = "vers=3,addr=::1";
+        use NfsVersion::{V3, V4_1};
+        const V4_CONTACT: &str = "vers=4.1,addr=::1,clientaddr=::1,sec=sys";
+        const V3_CONTACT: &str = "vers=3,addr=::1,sec=sys";
         for (list, version, contact, given) in [
-            ("", NfsVersion::V4_1, V4, ""),
-            ("vers=4,mountport=9", NfsVersion::V4_1, V4, ""),
-            (
-                "soft,ro,proto=tcp6",
-                NfsVersion::V4_1,
-                V4,
-                ",proto=tcp6,soft",
-            ),
+            ("", V4_1, V4_CONTACT, ""),
+            ("", V3, V3_CONTACT, ""),
+            ("sec=sys", V4_1, V4_CONTACT, ""),
+            ("vers=4,mountport=9,namlen=9", V4_1, V4_CONTACT, ""),
+            ("soft,ro,proto=tcp6", V4_1, V4_CONTACT, ",proto=tcp6,soft"),
             (
                 "mountport=9,nolock,vers=3",
-                NfsVersion::V3,
                 V3,
+                V3_CONTACT,
                 ",nolock,mountport=9",
             ),
-            ("timeo=50", NfsVersion::V4_1, V4, ",timeo=50,nosharecache"),
+            ("fsc,nconnect=2", V4_1, V4_CONTACT, ",fsc,nconnect=2"),
+            (
+                "migration,noresvport,max_connect=2",
+                V4_1,
+                V4_CONTACT,
+                ",max_connect=2,migration,noresvport",
+            ),
+            ("timeo=50", V4_1, V4_CONTACT, ",timeo=50,nosharecache"),
+            ("retrans=5", V3, V3_CONTACT, ",retrans=5,nosharecache"),
+            ("bsize=4096", V4_1, V4_CONTACT, ",bsize=4096,nosharecache"),
+            ("namlen=99", V3, V3_CONTACT, ",namlen=99,nosharecache"),
             (
                 "timeo=50,nosharecache",
-                NfsVersion::V4_1,
-                V4,
+                V4_1,
+                V4_CONTACT,
                 ",nosharecache,timeo=50",
             ),
         ] {

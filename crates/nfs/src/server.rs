@@ -56,25 +56,6 @@ pub enum ServerError {
     },
 }
 
-impl Transport {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Tcp6 => "tcp6",
-            Self::Udp => "udp",
-            Self::Udp6 => "udp6",
-        }
-    }
-
-    const fn is_ipv6(self) -> bool {
-        matches!(self, Self::Tcp6 | Self::Udp6)
-    }
-
-    const fn is_udp(self) -> bool {
-        matches!(self, Self::Udp | Self::Udp6)
-    }
-}
-
 /// Returns the addresses of a share's server, in the order in which the resolver wants them to be tried. There may be none
 /// for the transport protocol. May wait for a name server.
 pub(crate) fn resolve(
@@ -146,23 +127,25 @@ fn null_procedure(contact: Contact, version: NfsVersion) -> Option<NullProcedure
     if contact.transport.is_some_and(Transport::is_udp) {
         return None;
     }
-    Some(match (version.is_v4(), contact.port) {
-        (true, port) => NullProcedure {
-            port: port.unwrap_or(NFS_PORT),
-            program: NFS,
-            version: 4,
+    Some(
+        match (version.is_v4(), contact.port.filter(|port| *port != 0)) {
+            (true, port) => NullProcedure {
+                port: port.unwrap_or(NFS_PORT),
+                program: NFS,
+                version: 4,
+            },
+            (false, Some(port)) => NullProcedure {
+                port,
+                program: NFS,
+                version: 3,
+            },
+            (false, None) => NullProcedure {
+                port: RPCBIND_PORT,
+                program: RPCBIND,
+                version: 2,
+            },
         },
-        (false, Some(port)) => NullProcedure {
-            port,
-            program: NFS,
-            version: 3,
-        },
-        (false, None) => NullProcedure {
-            port: RPCBIND_PORT,
-            program: RPCBIND,
-            version: 2,
-        },
-    })
+    )
 }
 
 /// Fails unless the server answers at an address within ten seconds, or until the deadline.

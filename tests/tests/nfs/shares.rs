@@ -214,7 +214,8 @@ on_each_delegate! {
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn options_and_read_only_apply_to_the_share(delegate: Delegate) {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"discard\"]");
-        let server = NfsServer::start(node.dir());
+        // The server prefers a flavor that needs credentials.
+        let server = NfsServer::start_with(node.dir(), "sec=krb5:sys,rw,no_root_squash");
         fs::write(server.directory().join("file"), "text").unwrap();
         let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--option", "soft,timeo=70,nconnect=2,noatime"]);
         let read_only = stage(&node, "pv-2", "nfs4", &server.share(), &["--option", "ro"]);
@@ -224,7 +225,7 @@ on_each_delegate! {
         let bundle = bundle.bind(&read_only, "/ro", &[]).bind(&view, "/view", &[]);
         let app = node.run(&bundle.write());
         let mounted = mount_in(&app);
-        for part in ["nosuid", "noatime", "soft", "timeo=70", "nconnect=2"] {
+        for part in ["nosuid", "noatime", "soft", "timeo=70", "nconnect=2", "sec=sys"] {
             assert!(mounted.contains(part), "{part} isn't in: {mounted}");
         }
         assert!(!app.sh("grep ' /view ' /proc/self/mountinfo").contains("timeo=70"), "another volume got its options");
