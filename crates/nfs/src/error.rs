@@ -161,6 +161,7 @@ impl ShareMountError {
         match self {
             Self::Server { source, .. } => match source {
                 ServerError::Unreachable { source, .. } => Some(errno_of_connection(source)),
+                ServerError::NotOffered { .. } => Some(Errno::OPNOTSUPP),
                 ServerError::Unresolved { .. } | ServerError::NoAddress { .. } => None,
             },
             // The kernel may have version 3 alone.
@@ -181,7 +182,9 @@ impl ShareMountError {
         match self {
             Self::Server { source, .. } => match source {
                 ServerError::NoAddress { .. } => Weight::NotTried,
-                ServerError::Unreachable { .. } => Weight::Unreachable,
+                ServerError::Unreachable { .. } | ServerError::NotOffered { .. } => {
+                    Weight::Unreachable
+                }
                 ServerError::Unresolved { .. } => Weight::Decisive,
             },
             Self::Call(_) | Self::NoClient { .. } => match self.errno() {
@@ -249,6 +252,7 @@ mod tests {
     fn unreachable(errno: Errno) -> ShareMountError {
         server(ServerError::Unreachable {
             address: "[::1]:2049".parse().unwrap(),
+            service: "NFS version 4",
             source: errno.into(),
         })
     }
@@ -270,6 +274,11 @@ mod tests {
         let not_tried = server(ServerError::NoAddress {
             host: "srv".to_owned(),
             transport: "tcp6",
+        });
+        let not_offered = server(ServerError::NotOffered {
+            address: "::1".parse().unwrap(),
+            service: "NFS version 3",
+            protocol: "TCP",
         });
         let (silent, refused) = (
             unreachable(Errno::TIMEDOUT),
@@ -295,6 +304,8 @@ mod tests {
             (&[&silent, &call(Errno::TIMEDOUT)], &silent),
             (&[&unsupported, &refused], &refused),
             (&[&unsupported, &missing], &missing),
+            (&[&refused, &not_offered], &refused),
+            (&[&not_offered, &forbidden], &forbidden),
             (&[&missing, &refused], &missing),
             (&[&missing, &unsupported], &missing),
             (&[&forbidden, &missing], &forbidden),

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use crust_blockfs::filesystem::FsContext;
 use crust_blockfs::options::{FsOption, MountOptions};
@@ -16,6 +17,7 @@ mod long_source;
 
 use crate::error::{FailedShareCall, ShareMountCall, ShareMountError};
 use crate::options::Contact;
+use crate::probe::{PROBE_TIMEOUT, probe};
 use crate::server;
 use crate::version::{NextAttempt, NfsVersion, after_failure};
 use crate::{Share, client};
@@ -32,7 +34,7 @@ pub struct ShareMountRequest<'a> {
     pub fstype: &'a str,
     /// The options, as [`normalize`](crate::options::normalize) returns them.
     pub options: &'a MountOptions,
-    /// The time until which the server may take to answer. Once it has answered, the kernel may take longer.
+    /// Deadline for the probe of the server. It does not limit the kernel's own mount.
     pub deadline: Deadline,
 }
 
@@ -52,7 +54,8 @@ pub struct MountedShare {
 /// superblock.
 ///
 /// The calling thread's network namespace is the one from which the server is contacted as long as the share is mounted.
-/// Blocks until the server has answered. An address that doesn't answer is given up after ten seconds.
+/// Blocks until the server has answered. An address whose services don't answer within ten seconds is given up. That
+/// doesn't include the resolution of the server's name.
 pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, ShareMountError> {
     let share = request.share;
     let contact = Contact::new(request.options, request.fstype);
@@ -64,6 +67,7 @@ pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, S
     let mut reported = unusable(server::no_address(share, contact.transport));
     'addresses: for address in addresses {
         let mut version = contact.versions.first();
+        let mut probe_time = PROBE_TIMEOUT;
         loop {
             let attempt = MountAttempt {
                 request,
@@ -71,7 +75,7 @@ pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, S
                 address,
                 version,
             };
-            let error = match attempt.mount() {
+            let error = match attempt.mount(&mut probe_time) {
                 Ok(mounted) => return Ok(mounted),
                 Err(error) => error,
             };
@@ -99,38 +103,66 @@ struct MountAttempt<'a> {
 }
 
 impl MountAttempt<'_> {
-    fn mount(&self) -> Result<MountedShare, ShareMountError> {
-        let share = || self.request.share.to_string();
-        if !self.version.is_v4() && self.contact.has_remote_locks && !client::has_statd() {
-            return Err(ShareMountError::NoStatd { share: share() });
-        }
-        let fstype = if self.version.is_v4() { "nfs4" } else { "nfs" };
-        let opened = client::open_context(self.request.share, fstype)?;
+    /// Probes the server, mounts the share, and checks what was mounted. `probe_time` is what all probes of the address
+    /// may still take together.
+    fn mount(&self, probe_time: &mut Duration) -> Result<MountedShare, ShareMountError> {
+        // Comes first, because the kernel may lack the version.
+        let context = self.open_context()?;
+        self.probe(probe_time)?;
+        self.check_statd()?;
+        let mount = self.make_mount(&context)?;
+        self.check_mount(mount)
+    }
+
+    /// Returns the kernel's type for the version.
+    const fn fstype(&self) -> &'static str {
+        if self.version.is_v4() { "nfs4" } else { "nfs" }
+    }
+
+    fn open_context(&self) -> Result<FsContext, ShareMountError> {
+        let opened = client::open_context(self.request.share, self.fstype())?;
         let opened = opened.map_err(|errno| self.failed(ShareMountCall::Open, errno, Vec::new()));
-        let context = FsContext::new(opened?);
-        let answers = server::check_answers(
-            self.address,
-            self.contact,
-            self.version,
-            self.request.deadline,
-        );
-        answers.map_err(|source| ShareMountError::Server {
-            share: share(),
+        Ok(FsContext::new(opened?))
+    }
+
+    fn probe(&self, probe_time: &mut Duration) -> Result<(), ShareMountError> {
+        let start = Instant::now();
+        let deadline = self.request.deadline.at_most(*probe_time);
+        let answered = probe(self.address, self.contact, self.version, deadline);
+        *probe_time = probe_time.saturating_sub(start.elapsed());
+        answered.map_err(|source| ShareMountError::Server {
+            share: self.request.share.to_string(),
             source,
-        })?;
-        let source = self.request.share.to_string();
-        let mount = if source.len() > MAX_PARAMETER_LENGTH {
-            let options = self.kernel_options();
-            let read_only = self.request.options.read_only;
-            let mounted = long_source::mount(&source, fstype, &options, read_only);
-            mounted
-                .and_then(|mount| add_attributes(&mount, self.attributes()).map(|()| mount))
-                .map_err(|errno| self.failed(ShareMountCall::Legacy, errno, Vec::new()))?
+        })
+    }
+
+    /// Fails if version 3 takes locks on the server, and the kernel would find no rpc.statd.
+    fn check_statd(&self) -> Result<(), ShareMountError> {
+        let share = || self.request.share.to_string();
+        if self.version.is_v4() || !self.contact.has_remote_locks {
+            Ok(())
+        } else if !client::has_statd() {
+            Err(ShareMountError::NoStatd { share: share() })
         } else {
-            self.configure(&context, &source)?;
-            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
-                .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()))?
-        };
+            Ok(())
+        }
+    }
+
+    fn make_mount(&self, context: &FsContext) -> Result<OwnedFd, ShareMountError> {
+        let source = self.request.share.to_string();
+        if source.len() <= MAX_PARAMETER_LENGTH {
+            self.configure(context, source)?;
+            return fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
+                .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()));
+        }
+        let read_only = self.request.options.read_only;
+        long_source::mount(&source, self.fstype(), &self.kernel_options(), read_only)
+            .and_then(|mount| add_attributes(&mount, self.attributes()).map(|()| mount))
+            .map_err(|errno| self.failed(ShareMountCall::Legacy, errno, Vec::new()))
+    }
+
+    /// Fails if the share isn't a directory.
+    fn check_mount(&self, mount: OwnedFd) -> Result<MountedShare, ShareMountError> {
         let stat =
             stat(&mount).map_err(|errno| self.failed(ShareMountCall::Stat, errno, Vec::new()))?;
         match FileType::from_raw_mode(stat.stx_mode.into()) {
@@ -140,17 +172,17 @@ impl MountAttempt<'_> {
                 version: self.version,
             }),
             other => Err(ShareMountError::NotADirectory {
-                share: share(),
+                share: self.request.share.to_string(),
                 kind: describe(other),
             }),
         }
     }
 
     /// Configures and creates the superblock.
-    fn configure(&self, context: &FsContext, source: &str) -> Result<(), ShareMountError> {
+    fn configure(&self, context: &FsContext, source: String) -> Result<(), ShareMountError> {
         let source = FsOption::Value {
             key: "source".to_owned(),
-            value: source.to_owned(),
+            value: source,
         };
         let read_only = self.request.options.read_only;
         let read_only_flag = read_only.then(|| FsOption::Flag("ro".to_owned()));
@@ -253,6 +285,8 @@ const fn describe(kind: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use crust_blockfs::options::parse;
 
     use super::*;
@@ -314,6 +348,35 @@ mod tests {
         ] {
             let options = options_for_kernel(list, version).join(",");
             assert_eq!(options, format!("{contact}{given}"), "{list}");
+        }
+    }
+
+    #[test]
+    fn the_probes_of_an_address_share_their_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let options = format!("port={}", address.port());
+        let options = normalize(&parse(&[options]).unwrap(), "nfs4").unwrap();
+        let share = "127.0.0.1:/a".parse().unwrap();
+        let request = ShareMountRequest {
+            share: &share,
+            fstype: "nfs4",
+            options: &options,
+            deadline: Deadline::never(),
+        };
+        let mut probe_time = Duration::from_millis(50);
+        for version in [NfsVersion::V4_2, NfsVersion::V4_1] {
+            let attempt = MountAttempt {
+                request: &request,
+                contact: Contact::new(&options, "nfs4"),
+                address,
+                version,
+            };
+            let start = Instant::now();
+            let error = attempt.probe(&mut probe_time).unwrap_err().to_string();
+            assert!(error.contains("doesn't answer"), "{error}");
+            assert!(start.elapsed() < PROBE_TIMEOUT);
+            assert_eq!(probe_time, Duration::ZERO);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer};
@@ -11,6 +12,9 @@ use runcrust_tests::{
     Container, Delegate, Node, POD, Pod, Run, host, on_each_delegate, process_name, wait_until,
 };
 use serde_json::Value;
+
+/// Longer than the probe of a server, on an emulated processor too. The kernel's own mount waits for minutes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Stages a share for a volume of the pod [`POD`].
 #[track_caller]
@@ -169,7 +173,30 @@ on_each_delegate! {
             let _ = node.stats(&pod.target).success();
             end_pod(&node, pod, [app]);
         }
+        // The answer of one address counts more than the silence of another.
+        let missing = stage(&node, "pv-1", "nfs4", &format!("{name}:/missing"), &[]);
+        let pod = Pod::with_staged_volume(&node, POD, missing);
+        let refused = pod.expect_refusal();
+        assert!(refused.contains("ENOENT") && refused.contains(&server.address()), "{refused}");
+        end([pod.sandbox]);
+        node.unstage_all(&[&pod.target]);
         assert_no_client(&server);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_firewall_between_rpcbind_and_nfs_is_noticed(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs", &["--option", "vers=3,nolock"]);
+        share.server.block_port(2049);
+        let pod = share.pod();
+        let start = Instant::now();
+        let refused = pod.expect_refusal();
+        share.server.unblock_port(2049);
+        assert!(refused.contains(":2049 (NFS version 3)") && refused.contains("firewall"), "{refused}");
+        assert!(start.elapsed() < TIMEOUT, "the refusal took {:?}", start.elapsed());
+        let app = pod.app();
+        let _ = app.sh("echo hello > /data/file");
+        end_pod(&share.node, pod, [app]);
+        assert_no_client(&share.server);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
