@@ -35,6 +35,16 @@ pub enum ShareMountError {
         /// The share, as text.
         share: String,
     },
+    /// Version 3 was negotiated from another network namespace than the host's, and locks couldn't be taken.
+    #[error(
+        "{share}: version 3 needs rpc.statd for locks, and the kernel finds it only in the host's network namespace, \
+         not in the one of this mount; hint: use version 4, or the mount option nolock or local_lock=all if no program \
+         locks files"
+    )]
+    NoStatdInNetwork {
+        /// The share, as text.
+        share: String,
+    },
     /// The server can't be used.
     #[error("{share}: {source}")]
     Server {
@@ -194,7 +204,9 @@ impl ShareMountError {
                 Some(errno) if is_unreachable(errno) => Weight::Unreachable,
                 _ => Weight::Decisive,
             },
-            Self::NoStatd { .. } | Self::NotADirectory { .. } => Weight::Decisive,
+            Self::NoStatd { .. } | Self::NoStatdInNetwork { .. } | Self::NotADirectory { .. } => {
+                Weight::Decisive
+            }
         }
     }
 }

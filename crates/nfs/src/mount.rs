@@ -34,6 +34,9 @@ pub struct ShareMountRequest<'a> {
     pub fstype: &'a str,
     /// The options, as [`normalize`](crate::options::normalize) returns them.
     pub options: &'a MountOptions,
+    /// Whether the calling thread is in the host's network namespace. The kernel looks for rpc.statd in the namespace of
+    /// the mount (`nsm_create` of fs/lockd/mon.c), and only the host's has one.
+    pub is_host_network: bool,
     /// Deadline for the probe of the server. It does not limit the kernel's own mount.
     pub deadline: Deadline,
 }
@@ -141,6 +144,8 @@ impl MountAttempt<'_> {
         let share = || self.request.share.to_string();
         if self.version.is_v4() || !self.contact.has_remote_locks {
             Ok(())
+        } else if !self.request.is_host_network {
+            Err(ShareMountError::NoStatdInNetwork { share: share() })
         } else if !client::has_statd() {
             Err(ShareMountError::NoStatd { share: share() })
         } else {
@@ -299,6 +304,7 @@ mod tests {
             share: &share,
             fstype: "nfs",
             options: &options,
+            is_host_network: true,
             deadline: Deadline::never(),
         };
         let attempt = MountAttempt {
@@ -362,6 +368,7 @@ mod tests {
             share: &share,
             fstype: "nfs4",
             options: &options,
+            is_host_network: true,
             deadline: Deadline::never(),
         };
         let mut probe_time = Duration::from_millis(50);
@@ -377,6 +384,41 @@ mod tests {
             assert!(error.contains("doesn't answer"), "{error}");
             assert!(start.elapsed() < PROBE_TIMEOUT);
             assert_eq!(probe_time, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn locks_of_version_3_need_the_network_of_the_host() {
+        for (list, version, is_host_network, is_refused) in [
+            ("", NfsVersion::V3, false, true),
+            ("local_lock=flock", NfsVersion::V3, false, true),
+            ("nolock", NfsVersion::V3, false, false),
+            ("local_lock=all", NfsVersion::V3, false, false),
+            ("nolock", NfsVersion::V3, true, false),
+            ("", NfsVersion::V4_2, false, false),
+        ] {
+            let options = normalize(&parse(&[list]).unwrap(), "nfs").unwrap();
+            let share = "srv:/a".parse().unwrap();
+            let attempt = MountAttempt {
+                request: &ShareMountRequest {
+                    share: &share,
+                    fstype: "nfs",
+                    options: &options,
+                    is_host_network,
+                    deadline: Deadline::never(),
+                },
+                contact: Contact::new(&options, "nfs"),
+                address: "10.0.0.1:0".parse().unwrap(),
+                version,
+            };
+            let checked = attempt.check_statd();
+            let is_expected = match &checked {
+                Err(error @ ShareMountError::NoStatdInNetwork { .. }) => {
+                    is_refused && error.to_string().contains("nolock or local_lock=all")
+                }
+                checked => checked.is_ok() && !is_refused,
+            };
+            assert!(is_expected, "{list} {version}: {checked:?}");
         }
     }
 

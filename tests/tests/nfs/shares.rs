@@ -9,9 +9,10 @@ use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
-    Container, Delegate, Node, POD, Pod, Run, host, on_each_delegate, process_name, wait_until,
+    Container, Delegate, Node, POD, Pod, Run, host, mounts, on_each_delegate, process_name,
+    wait_until,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Longer than the probe of a server, on an emulated processor too. The kernel's own mount waits for minutes.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -197,6 +198,33 @@ on_each_delegate! {
         let _ = app.sh("echo hello > /data/file");
         end_pod(&share.node, pod, [app]);
         assert_no_client(&share.server);
+    }
+
+    /// The kernel looks for rpc.statd in the network namespace of the mount.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn version_3_takes_no_locks_from_the_network_of_a_pod(delegate: Delegate) {
+        let node = Node::with(delegate, "nfs_network = \"sandbox\"");
+        let server = NfsServer::start(node.dir());
+        let locking = stage(&node, "pv-1", "nfs", &server.share(), &["--option", "vers=3"]);
+        let local = stage(&node, "pv-2", "nfs", &server.share(), &["--option", "vers=3,local_lock=all"]);
+        // The pod is in the server's network namespace.
+        let network = node.dir().join("netns");
+        fs::write(&network, "").unwrap();
+        mounts::bind(&server.network_namespace(), &network);
+        let mut bundle = node.sandbox_bundle(POD);
+        let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+        namespaces.retain(|namespace| namespace["type"] != "network");
+        namespaces.push(json!({"type": "network", "path": network}));
+        let sandbox = node.run(&bundle.write());
+        let refused = node.container(&node.app_bundle(&sandbox).bind(&locking, "/data", &[]).write());
+        let refused = refused.expect_refusal();
+        assert!(refused.contains("rpc.statd") && refused.contains("local_lock=all"), "{refused}");
+        let app = node.app(&sandbox, &local, "/data");
+        let file = format!("/proc/{}/root/data/file", app.pid());
+        File::create(file).unwrap().lock().expect("a lock");
+        end([app, sandbox]);
+        mounts::unmount(&network);
+        node.unstage_all(&[&locking, &local]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
