@@ -261,10 +261,29 @@ impl NfsServer {
         self.firewall("-D");
     }
 
+    /// Lets a firewall drop what is sent to a TCP port of the server, until [`Self::unblock_port`].
+    pub fn block_port(&self, port: u16) {
+        self.port_firewall("-I", port);
+    }
+
+    /// Takes the firewall's rule for a port back.
+    pub fn unblock_port(&self, port: u16) {
+        self.port_firewall("-D", port);
+    }
+
     fn firewall(&self, action: &str) {
         let rule = ["-d", &self.address(), "-j", "DROP"];
         let arguments = [&["--wait", action, "OUTPUT"][..], &rule].concat();
         run("iptables", &arguments);
+    }
+
+    fn port_firewall(&self, action: &str, port: u16) {
+        let (address, port) = (self.address(), port.to_string());
+        let rule = ["-d", &address, "-p", "tcp", "--dport", &port, "-j", "DROP"];
+        run(
+            "iptables",
+            &[&["--wait", action, "OUTPUT"][..], &rule].concat(),
+        );
     }
 }
 

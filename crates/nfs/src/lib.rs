@@ -6,7 +6,8 @@
 //! | [`share`] | parses `server:/export` |
 //! | [`options`] | knows the mount options of nfs(5), and brings them into one form |
 //! | [`version`] | negotiates the version of the protocol |
-//! | [`server`] | resolves a server's name, and finds out whether the server answers |
+//! | [`server`] | resolves a server's name |
+//! | `probe` | probes the services of a server before the kernel contacts them |
 //! | [`mount`] | makes a *detached* mount of a share |
 //! | [`error`] | says why a share can't be mounted, and what to do |
 //! | [`client`] | reports whether this node has an NFS client |
@@ -17,6 +18,7 @@ pub mod client;
 pub mod error;
 pub mod mount;
 pub mod options;
+mod probe;
 pub mod server;
 pub mod share;
 pub mod version;

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use crust_blockfs::filesystem::FsContext;
 use crust_blockfs::options::{FsOption, MountOptions};
@@ -16,6 +17,7 @@ mod long_source;
 
 use crate::error::{FailedShareCall, ShareMountCall, ShareMountError};
 use crate::options::Contact;
+use crate::probe::{PROBE_TIMEOUT, probe};
 use crate::server;
 use crate::version::{NextAttempt, NfsVersion, after_failure};
 use crate::{Share, client};
@@ -32,7 +34,10 @@ pub struct ShareMountRequest<'a> {
     pub fstype: &'a str,
     /// The options, as [`normalize`](crate::options::normalize) returns them.
     pub options: &'a MountOptions,
-    /// The time until which the server may take to answer. Once it has answered, the kernel may take longer.
+    /// Whether the calling thread is in the host's network namespace. The kernel looks for rpc.statd in the namespace of
+    /// the mount (`nsm_create` of fs/lockd/mon.c), and only the host's has one.
+    pub is_host_network: bool,
+    /// Deadline for the probe of the server. It does not limit the kernel's own mount.
     pub deadline: Deadline,
 }
 
@@ -52,7 +57,8 @@ pub struct MountedShare {
 /// superblock.
 ///
 /// The calling thread's network namespace is the one from which the server is contacted as long as the share is mounted.
-/// Blocks until the server has answered. An address that doesn't answer is given up after ten seconds.
+/// Blocks until the server has answered. An address whose services don't answer within ten seconds is given up. That
+/// doesn't include the resolution of the server's name.
 pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, ShareMountError> {
     let share = request.share;
     let contact = Contact::new(request.options, request.fstype);
@@ -64,6 +70,7 @@ pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, S
     let mut reported = unusable(server::no_address(share, contact.transport));
     'addresses: for address in addresses {
         let mut version = contact.versions.first();
+        let mut probe_time = PROBE_TIMEOUT;
         loop {
             let attempt = MountAttempt {
                 request,
@@ -71,13 +78,13 @@ pub fn mount_detached(request: &ShareMountRequest<'_>) -> Result<MountedShare, S
                 address,
                 version,
             };
-            let error = match attempt.mount() {
+            let error = match attempt.mount(&mut probe_time) {
                 Ok(mounted) => return Ok(mounted),
                 Err(error) => error,
             };
             tracing::debug!(%share, %address, %version, "an attempt to mount has failed: {error}");
             let errno = error.errno();
-            if reported.yields_to_later() {
+            if reported.is_replaced_by(&error) {
                 reported = error;
             }
             match errno.map(|errno| after_failure(contact.versions, version, errno)) {
@@ -99,38 +106,68 @@ struct MountAttempt<'a> {
 }
 
 impl MountAttempt<'_> {
-    fn mount(&self) -> Result<MountedShare, ShareMountError> {
-        let share = || self.request.share.to_string();
-        if !self.version.is_v4() && self.contact.has_remote_locks && !client::has_statd() {
-            return Err(ShareMountError::NoStatd { share: share() });
-        }
-        let fstype = if self.version.is_v4() { "nfs4" } else { "nfs" };
-        let opened = client::open_context(self.request.share, fstype)?;
+    /// Probes the server, mounts the share, and checks what was mounted. `probe_time` is what all probes of the address
+    /// may still take together.
+    fn mount(&self, probe_time: &mut Duration) -> Result<MountedShare, ShareMountError> {
+        // Comes first, because the kernel may lack the version.
+        let context = self.open_context()?;
+        self.probe(probe_time)?;
+        self.check_statd()?;
+        let mount = self.make_mount(&context)?;
+        self.check_mount(mount)
+    }
+
+    /// Returns the kernel's type for the version.
+    const fn fstype(&self) -> &'static str {
+        if self.version.is_v4() { "nfs4" } else { "nfs" }
+    }
+
+    fn open_context(&self) -> Result<FsContext, ShareMountError> {
+        let opened = client::open_context(self.request.share, self.fstype())?;
         let opened = opened.map_err(|errno| self.failed(ShareMountCall::Open, errno, Vec::new()));
-        let context = FsContext::new(opened?);
-        let answers = server::check_answers(
-            self.address,
-            self.contact,
-            self.version,
-            self.request.deadline,
-        );
-        answers.map_err(|source| ShareMountError::Server {
-            share: share(),
+        Ok(FsContext::new(opened?))
+    }
+
+    fn probe(&self, probe_time: &mut Duration) -> Result<(), ShareMountError> {
+        let start = Instant::now();
+        let deadline = self.request.deadline.at_most(*probe_time);
+        let answered = probe(self.address, self.contact, self.version, deadline);
+        *probe_time = probe_time.saturating_sub(start.elapsed());
+        answered.map_err(|source| ShareMountError::Server {
+            share: self.request.share.to_string(),
             source,
-        })?;
-        let source = self.request.share.to_string();
-        let mount = if source.len() > MAX_PARAMETER_LENGTH {
-            let options = self.kernel_options();
-            let read_only = self.request.options.read_only;
-            let mounted = long_source::mount(&source, fstype, &options, read_only);
-            mounted
-                .and_then(|mount| add_attributes(&mount, self.attributes()).map(|()| mount))
-                .map_err(|errno| self.failed(ShareMountCall::Legacy, errno, Vec::new()))?
+        })
+    }
+
+    /// Fails if version 3 takes locks on the server, and the kernel would find no rpc.statd.
+    fn check_statd(&self) -> Result<(), ShareMountError> {
+        let share = || self.request.share.to_string();
+        if self.version.is_v4() || !self.contact.has_remote_locks {
+            Ok(())
+        } else if !self.request.is_host_network {
+            Err(ShareMountError::NoStatdInNetwork { share: share() })
+        } else if !client::has_statd() {
+            Err(ShareMountError::NoStatd { share: share() })
         } else {
-            self.configure(&context, &source)?;
-            fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
-                .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()))?
-        };
+            Ok(())
+        }
+    }
+
+    fn make_mount(&self, context: &FsContext) -> Result<OwnedFd, ShareMountError> {
+        let source = self.request.share.to_string();
+        if source.len() <= MAX_PARAMETER_LENGTH {
+            self.configure(context, source)?;
+            return fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, self.attributes())
+                .map_err(|errno| self.failed(ShareMountCall::Mount, errno, context.log()));
+        }
+        let read_only = self.request.options.read_only;
+        long_source::mount(&source, self.fstype(), &self.kernel_options(), read_only)
+            .and_then(|mount| add_attributes(&mount, self.attributes()).map(|()| mount))
+            .map_err(|errno| self.failed(ShareMountCall::Legacy, errno, Vec::new()))
+    }
+
+    /// Fails if the share isn't a directory.
+    fn check_mount(&self, mount: OwnedFd) -> Result<MountedShare, ShareMountError> {
         let stat =
             stat(&mount).map_err(|errno| self.failed(ShareMountCall::Stat, errno, Vec::new()))?;
         match FileType::from_raw_mode(stat.stx_mode.into()) {
@@ -140,17 +177,17 @@ impl MountAttempt<'_> {
                 version: self.version,
             }),
             other => Err(ShareMountError::NotADirectory {
-                share: share(),
+                share: self.request.share.to_string(),
                 kind: describe(other),
             }),
         }
     }
 
     /// Configures and creates the superblock.
-    fn configure(&self, context: &FsContext, source: &str) -> Result<(), ShareMountError> {
+    fn configure(&self, context: &FsContext, source: String) -> Result<(), ShareMountError> {
         let source = FsOption::Value {
             key: "source".to_owned(),
-            value: source.to_owned(),
+            value: source,
         };
         let read_only = self.request.options.read_only;
         let read_only_flag = read_only.then(|| FsOption::Flag("ro".to_owned()));
@@ -186,10 +223,12 @@ impl MountAttempt<'_> {
         if self.version.is_v4() {
             options.push(value("clientaddr", server::local_address(self.address)));
         }
+        // Without it, the kernel takes the flavor that the server prefers.
+        options.push(value("sec", "sys".to_owned()));
         let given = self.request.options.fs_options.iter();
         let given = given.filter(|option| is_for_version(option.key(), self.version));
         options.extend(given.cloned());
-        if sets_unnoticed_option(self.request.options) {
+        if needs_own_superblock(&options) {
             options.push(FsOption::Flag("nosharecache".to_owned()));
         }
         options
@@ -207,22 +246,27 @@ impl MountAttempt<'_> {
     }
 }
 
-/// Returns whether an option concerns a version. The negotiated version replaces `vers`, and the options of version 3's
-/// MOUNT protocol mean nothing to version 4.
+/// Returns whether an option concerns a version. The negotiated version replaces `vers`. `mountport`, `mountproto`,
+/// `mountvers` and `namlen` are for version 3 only.
 fn is_for_version(key: &str, version: NfsVersion) -> bool {
     match key {
         "vers" => false,
-        "mountport" | "mountproto" | "mountvers" => !version.is_v4(),
+        "mountport" | "mountproto" | "mountvers" | "namlen" => !version.is_v4(),
         _ => true,
     }
 }
 
-/// Returns whether the kernel would share a superblock with another value of an option. It compares all options that
-/// matter but these (`nfs_compare_mount_options` of fs/nfs/super.c), so that the values of the first mount would apply to
-/// all mounts.
-fn sets_unnoticed_option(options: &MountOptions) -> bool {
-    let has = |key: &str| options.fs_options.iter().any(|option| option.key() == key);
-    (has("timeo") || has("retrans")) && !has("nosharecache")
+/// Returns whether the kernel would share a superblock with another value of an option, so that the values of the first
+/// mount would apply to all mounts. `nfs_compare_mount_options` of fs/nfs/super.c compares all options but these and
+/// those for which `nosharecache` has no effect:
+///
+/// - `noresvport`, `nconnect`, `max_connect` and `migration` belong to the connection (`struct nfs_client`), which
+///   superblocks share whatever their options are (`nfs_match_client` of fs/nfs/client.c).
+/// - `fsc`: the second superblock of a share with the same options gets no cache (`nfs_fscache_get_super_cookie` of
+///   fs/nfs/fscache.c).
+fn needs_own_superblock(options: &[FsOption]) -> bool {
+    let has = |keys: &[&str]| options.iter().any(|option| keys.contains(&option.key()));
+    has(&["timeo", "retrans", "bsize", "namlen"]) && !has(&["nosharecache"])
 }
 
 /// Returns the type of a mount's root, and the number of its superblock. Doesn't wait for the server.
@@ -246,6 +290,8 @@ const fn describe(kind: FileType) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+
     use crust_blockfs::options::parse;
 
     use super::*;
@@ -258,6 +304,7 @@ mod tests {
             share: &share,
             fstype: "nfs",
             options: &options,
+            is_host_network: true,
             deadline: Deadline::never(),
         };
         let attempt = MountAttempt {
@@ -272,33 +319,106 @@ mod tests {
 
     #[test]
     fn the_kernel_gets_what_mount_nfs_would_have_worked_out() {
-        const V4: &str = "vers=4.1,addr=::1,clientaddr=::1";
-        const V3: &str = "vers=3,addr=::1";
+        use NfsVersion::{V3, V4_1};
+        const V4_CONTACT: &str = "vers=4.1,addr=::1,clientaddr=::1,sec=sys";
+        const V3_CONTACT: &str = "vers=3,addr=::1,sec=sys";
         for (list, version, contact, given) in [
-            ("", NfsVersion::V4_1, V4, ""),
-            ("vers=4,mountport=9", NfsVersion::V4_1, V4, ""),
-            (
-                "soft,ro,proto=tcp6",
-                NfsVersion::V4_1,
-                V4,
-                ",proto=tcp6,soft",
-            ),
+            ("", V4_1, V4_CONTACT, ""),
+            ("", V3, V3_CONTACT, ""),
+            ("sec=sys", V4_1, V4_CONTACT, ""),
+            ("vers=4,mountport=9,namlen=9", V4_1, V4_CONTACT, ""),
+            ("soft,ro,proto=tcp6", V4_1, V4_CONTACT, ",proto=tcp6,soft"),
             (
                 "mountport=9,nolock,vers=3",
-                NfsVersion::V3,
                 V3,
+                V3_CONTACT,
                 ",nolock,mountport=9",
             ),
-            ("timeo=50", NfsVersion::V4_1, V4, ",timeo=50,nosharecache"),
+            ("fsc,nconnect=2", V4_1, V4_CONTACT, ",fsc,nconnect=2"),
+            (
+                "migration,noresvport,max_connect=2",
+                V4_1,
+                V4_CONTACT,
+                ",max_connect=2,migration,noresvport",
+            ),
+            ("timeo=50", V4_1, V4_CONTACT, ",timeo=50,nosharecache"),
+            ("retrans=5", V3, V3_CONTACT, ",retrans=5,nosharecache"),
+            ("bsize=4096", V4_1, V4_CONTACT, ",bsize=4096,nosharecache"),
+            ("namlen=99", V3, V3_CONTACT, ",namlen=99,nosharecache"),
             (
                 "timeo=50,nosharecache",
-                NfsVersion::V4_1,
-                V4,
+                V4_1,
+                V4_CONTACT,
                 ",nosharecache,timeo=50",
             ),
         ] {
             let options = options_for_kernel(list, version).join(",");
             assert_eq!(options, format!("{contact}{given}"), "{list}");
+        }
+    }
+
+    #[test]
+    fn the_probes_of_an_address_share_their_time() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let options = format!("port={}", address.port());
+        let options = normalize(&parse(&[options]).unwrap(), "nfs4").unwrap();
+        let share = "127.0.0.1:/a".parse().unwrap();
+        let request = ShareMountRequest {
+            share: &share,
+            fstype: "nfs4",
+            options: &options,
+            is_host_network: true,
+            deadline: Deadline::never(),
+        };
+        let mut probe_time = Duration::from_millis(50);
+        for version in [NfsVersion::V4_2, NfsVersion::V4_1] {
+            let attempt = MountAttempt {
+                request: &request,
+                contact: Contact::new(&options, "nfs4"),
+                address,
+                version,
+            };
+            let start = Instant::now();
+            let error = attempt.probe(&mut probe_time).unwrap_err().to_string();
+            assert!(error.contains("doesn't answer"), "{error}");
+            assert!(start.elapsed() < PROBE_TIMEOUT);
+            assert_eq!(probe_time, Duration::ZERO);
+        }
+    }
+
+    #[test]
+    fn locks_of_version_3_need_the_network_of_the_host() {
+        for (list, version, is_host_network, is_refused) in [
+            ("", NfsVersion::V3, false, true),
+            ("local_lock=flock", NfsVersion::V3, false, true),
+            ("nolock", NfsVersion::V3, false, false),
+            ("local_lock=all", NfsVersion::V3, false, false),
+            ("nolock", NfsVersion::V3, true, false),
+            ("", NfsVersion::V4_2, false, false),
+        ] {
+            let options = normalize(&parse(&[list]).unwrap(), "nfs").unwrap();
+            let share = "srv:/a".parse().unwrap();
+            let attempt = MountAttempt {
+                request: &ShareMountRequest {
+                    share: &share,
+                    fstype: "nfs",
+                    options: &options,
+                    is_host_network,
+                    deadline: Deadline::never(),
+                },
+                contact: Contact::new(&options, "nfs"),
+                address: "10.0.0.1:0".parse().unwrap(),
+                version,
+            };
+            let checked = attempt.check_statd();
+            let is_expected = match &checked {
+                Err(error @ ShareMountError::NoStatdInNetwork { .. }) => {
+                    is_refused && error.to_string().contains("nolock or local_lock=all")
+                }
+                checked => checked.is_ok() && !is_refused,
+            };
+            assert!(is_expected, "{list} {version}: {checked:?}");
         }
     }
 

@@ -13,13 +13,13 @@ use crate::version::{AllowedVersions, NfsVersion};
 pub enum ShareOptionError {
     /// nfs(5) doesn't know the option.
     #[error(
-        "mount option {0}: isn't an option of NFS; hint: remove it, or correct it by the manual page nfs(5)"
+        "mount option {0}: is not an NFS mount option; hint: remove it, or correct its spelling (nfs(5))"
     )]
     Unknown(String),
-    /// The option isn't accepted, whatever its value is.
+    /// The option, or its value, isn't accepted.
     #[error("mount option {option}: {reason}; hint: remove it from the volume's mount options")]
     Refused {
-        /// The option's name, without its value.
+        /// The option, with its value if that is the cause.
         option: String,
         /// The reason as a clause.
         reason: &'static str,
@@ -32,6 +32,16 @@ pub enum ShareOptionError {
         /// The values that are accepted.
         expected: Expected,
     },
+    /// Two options name different versions.
+    #[error(
+        "mount options {version} and {minor}: they name different versions; hint: remove one of them"
+    )]
+    VersionConflict {
+        /// The option that sets the version, as text.
+        version: String,
+        /// The option `minorversion`, as text.
+        minor: String,
+    },
 }
 
 /// The values that an option accepts.
@@ -40,7 +50,12 @@ pub enum Expected {
     /// The option stands alone, as in `soft`.
     Nothing,
     /// A number of decimal digits, without a sign.
-    Number,
+    Number {
+        /// The smallest accepted number.
+        min: u32,
+        /// The greatest accepted number.
+        max: u32,
+    },
     /// One of these words.
     Word(&'static [&'static str]),
 }
@@ -49,7 +64,8 @@ impl fmt::Display for Expected {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => formatter.write_str("no value"),
-            Self::Number => formatter.write_str("a decimal number"),
+            Self::Number { min, max } => write!(formatter, "a decimal number from {min} to {max}"),
+            Self::Word([word]) => formatter.write_str(word),
             Self::Word(words) => write!(formatter, "one of {}", words.join(", ")),
         }
     }
@@ -64,26 +80,64 @@ pub(crate) enum Transport {
     Udp6,
 }
 
-/// The meaning of an option.
+impl Transport {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Tcp6 => "tcp6",
+            Self::Udp => "udp",
+            Self::Udp6 => "udp6",
+        }
+    }
+
+    fn parse(name: &str) -> Self {
+        match name {
+            "tcp6" => Self::Tcp6,
+            "udp" => Self::Udp,
+            "udp6" => Self::Udp6,
+            _ => Self::Tcp,
+        }
+    }
+
+    pub(crate) const fn is_ipv6(self) -> bool {
+        matches!(self, Self::Tcp6 | Self::Udp6)
+    }
+
+    pub(crate) const fn is_udp(self) -> bool {
+        matches!(self, Self::Udp | Self::Udp6)
+    }
+}
+
+/// The values that an option takes, and what they set.
 #[derive(Debug, Clone, Copy)]
-enum Meaning {
-    /// An option without a value. Of the options with the same slot the last one counts.
+enum OptionKind {
+    /// An option without a value. Of the options with the same `group` the last one counts.
     Flag {
-        slot: &'static str,
-        /// Whether the kernel behaves in the same way without the option.
+        group: &'static str,
+        /// Whether this is the kernel's default.
         is_default: bool,
     },
-    /// An option whose value is a decimal number. The kernel checks the number.
-    Number,
-    /// An option whose value is one of these words. The first one is the kernel's default.
-    Word(&'static [&'static str]),
+    /// An option whose value is a decimal number. The kernel has the same limits.
+    Number {
+        min: u32,
+        max: u32,
+    },
+    /// An option whose value is one of the allowed words.
+    Word {
+        allowed: &'static [&'static str],
+        /// The value that has the same effect as no option.
+        default: Option<&'static str>,
+    },
+    /// Adds to the kinds of locks that are local.
+    LocalLock,
+    /// `rdirplus`, alone or with a value.
+    ReadDirPlus,
     /// Sets the four times of the attribute cache.
     AttributeCacheTime,
     /// Sets the version by the option's value.
     Version,
     /// Is a version itself.
     IsVersion(&'static str),
-    MinorVersion,
     Transport,
     /// Is a transport protocol itself.
     IsTransport(&'static str),
@@ -102,18 +156,23 @@ const OTHER_HOST: &str =
 const BACKGROUND: &str =
     "mounts later in the background, but a container needs the volume when it starts";
 const RDMA: &str = "isn't supported: runcrust mounts shares over TCP or UDP";
-const SECURITY: &str = "isn't supported: runcrust mounts shares with sec=sys, because other flavors need credentials on the node";
+const SECURITY: &str = "isn't supported: runcrust mounts shares with sec=sys and without TLS, because everything else \
+                        needs credentials on the node";
 const SLOPPY: &str = "would let unknown options be ignored";
+const UDP_WITH_V4: &str =
+    "isn't possible with version 4, which needs TCP (type nfs with vers=3 can use UDP)";
 
-fn meaning(key: &str) -> Option<Meaning> {
-    let flag = |slot| Meaning::Flag {
-        slot,
+fn option_kind(key: &str) -> Option<OptionKind> {
+    let flag = |group| OptionKind::Flag {
+        group,
         is_default: false,
     };
-    let default = |slot| Meaning::Flag {
-        slot,
+    let default = |group| OptionKind::Flag {
+        group,
         is_default: true,
     };
+    let number = |min, max| OptionKind::Number { min, max };
+    let word = |allowed: &'static [&'static str], default| OptionKind::Word { allowed, default };
     Some(match key {
         "hard" => default("recovery"),
         "soft" | "softerr" => flag("recovery"),
@@ -127,9 +186,10 @@ fn meaning(key: &str) -> Option<Meaning> {
         "nocto" => flag("cto"),
         "fsc" => flag("fsc"),
         "nofsc" => default("fsc"),
-        "lock" => default("lock"),
-        "nolock" => flag("lock"),
-        "rdirplus" | "nordirplus" => flag("rdirplus"),
+        // The kernel's default, but it also overrides `local_lock`.
+        "lock" | "nolock" => flag("lock"),
+        "rdirplus" => OptionKind::ReadDirPlus,
+        "nordirplus" => flag("rdirplus"),
         "resvport" => default("resvport"),
         "noresvport" => flag("resvport"),
         "sharecache" => default("sharecache"),
@@ -137,36 +197,51 @@ fn meaning(key: &str) -> Option<Meaning> {
         "migration" => flag("migration"),
         "nomigration" => default("migration"),
         "trunkdiscovery" | "notrunkdiscovery" => flag("trunkdiscovery"),
-        "timeo" | "retrans" | "rsize" | "wsize" | "bsize" | "namlen" | "nconnect"
-        | "max_connect" | "port" | "mountport" | "acregmin" | "acregmax" | "acdirmin"
-        | "acdirmax" => Meaning::Number,
-        "actimeo" => Meaning::AttributeCacheTime,
-        "lookupcache" => Meaning::Word(&["all", "none", "pos", "positive"]),
-        "local_lock" => Meaning::Word(&["none", "all", "flock", "posix"]),
-        "write" => Meaning::Word(&["lazy", "eager", "wait"]),
-        "sec" => Meaning::Word(&["sys"]),
-        "mountvers" => Meaning::Word(&["3"]),
-        "mountproto" => Meaning::Word(&["", "tcp", "udp", "tcp6", "udp6"]),
-        "vers" | "nfsvers" => Meaning::Version,
-        "v3" => Meaning::IsVersion("3"),
-        "v4" => Meaning::IsVersion("4"),
-        "v4.0" => Meaning::IsVersion("4.0"),
-        "v4.1" => Meaning::IsVersion("4.1"),
-        "v4.2" => Meaning::IsVersion("4.2"),
-        "minorversion" => Meaning::MinorVersion,
-        "proto" => Meaning::Transport,
-        "tcp" => Meaning::IsTransport("tcp"),
-        "udp" => Meaning::IsTransport("udp"),
+        "port" | "mountport" => number(0, u32::from(u16::MAX)),
+        "timeo" => number(1, i32::MAX.unsigned_abs()),
+        "retrans" => number(0, i32::MAX.unsigned_abs()),
+        // NFS_MAX_CONNECTIONS and NFS_MAX_TRANSPORTS.
+        "nconnect" | "max_connect" => number(1, 16),
+        "rsize" | "wsize" | "bsize" | "namlen" | "acregmin" | "acregmax" | "acdirmin"
+        | "acdirmax" => number(0, u32::MAX),
+        "actimeo" => OptionKind::AttributeCacheTime,
+        "lookupcache" => word(&["all", "none", "pos", "positive"], Some("all")),
+        "local_lock" => OptionKind::LocalLock,
+        "write" => word(&["lazy", "eager", "wait"], Some("lazy")),
+        // Each mount passes `sec=sys` to the kernel, whose own default is the server's choice.
+        "sec" => word(&["sys"], Some("sys")),
+        "xprtsec" => word(&["none"], Some("none")),
+        "mountvers" => word(&["3"], Some("3")),
+        "mountproto" => word(TRANSPORTS, None),
+        "vers" | "nfsvers" => OptionKind::Version,
+        "v3" => OptionKind::IsVersion("3"),
+        "v4" => OptionKind::IsVersion("4"),
+        "v4.0" => OptionKind::IsVersion("4.0"),
+        "v4.1" => OptionKind::IsVersion("4.1"),
+        "v4.2" => OptionKind::IsVersion("4.2"),
+        "minorversion" => word(&["0", "1", "2"], None),
+        "proto" => OptionKind::Transport,
+        "tcp" => OptionKind::IsTransport("tcp"),
+        "udp" => OptionKind::IsTransport("udp"),
         // The kernel ignores `intr` since Linux 2.6.25. `retry` says for how long mount.nfs retries, but a create has
         // a deadline of its own.
-        "fg" | "intr" | "nointr" | "retry" => Meaning::Ignored,
-        "bg" => Meaning::Refused(BACKGROUND),
-        "sloppy" => Meaning::Refused(SLOPPY),
-        "addr" | "clientaddr" | "mountaddr" | "mounthost" => Meaning::Refused(OTHER_HOST),
-        "rdma" => Meaning::Refused(RDMA),
-        "xprtsec" => Meaning::Refused(SECURITY),
+        "fg" | "intr" | "nointr" | "retry" => OptionKind::Ignored,
+        "bg" => OptionKind::Refused(BACKGROUND),
+        "sloppy" => OptionKind::Refused(SLOPPY),
+        "addr" | "clientaddr" | "mountaddr" | "mounthost" => OptionKind::Refused(OTHER_HOST),
+        "rdma" => OptionKind::Refused(RDMA),
         _ => return None,
     })
+}
+
+/// Returns the reason why a value that the kernel knows isn't accepted.
+fn unsupported_value(key: &str, value: &str) -> Option<&'static str> {
+    match key {
+        "proto" | "mountproto" if matches!(value, "rdma" | "rdma6") => Some(RDMA),
+        "sec" if value != "sys" => Some(SECURITY),
+        "xprtsec" if matches!(value, "tls" | "mtls") => Some(SECURITY),
+        _ => None,
+    }
 }
 
 /// Returns whether any file system has the option, so that nfs(5) needn't list it.
@@ -174,107 +249,169 @@ fn is_generic(key: &str) -> bool {
     LABEL_OPTIONS.contains(&key) || SUPERBLOCK_FLAGS.contains(&key)
 }
 
-/// Checks the options of a share, and brings them into one form: lists with the same meaning become equal. Options that
-/// the kernel doesn't get, or that it wouldn't notice, are left out.
+/// Checks the options of a share, and brings them into one form: lists with the same meaning become equal. Leaves out
+/// options for mount.nfs and the kernel's defaults.
 ///
 /// `fstype` is `nfs4` or `nfs`; `nfs4` only permits version 4.
 pub fn normalize(options: &MountOptions, fstype: &str) -> Result<MountOptions, ShareOptionError> {
-    let mut slots = Slots::default();
+    let mut normalized = NormalizedOptions::default();
     for option in &options.fs_options {
-        slots.add(option)?;
+        normalized.add(option)?;
     }
-    slots.check_version(fstype)?;
+    normalized.combine_versions()?;
+    normalized.combine_locks();
+    normalized.check_version(fstype)?;
     Ok(MountOptions {
-        fs_options: slots.into_options(),
+        fs_options: normalized.0.into_values().collect(),
         ..options.clone()
     })
 }
 
-/// The options that count, by slot.
+/// The options that count, by key or by group of flags.
 #[derive(Default)]
-struct Slots(BTreeMap<String, FsOption>);
+struct NormalizedOptions(BTreeMap<String, FsOption>);
 
-impl Slots {
+impl NormalizedOptions {
     fn add(&mut self, option: &FsOption) -> Result<(), ShareOptionError> {
         let key = option.key();
         if is_generic(key) {
             self.0.insert(key.to_owned(), option.clone());
             return Ok(());
         }
-        let meaning = meaning(key).ok_or_else(|| ShareOptionError::Unknown(key.to_owned()))?;
-        match meaning {
-            Meaning::Ignored => {}
-            Meaning::Refused(reason) => {
+        let kind = option_kind(key).ok_or_else(|| ShareOptionError::Unknown(key.to_owned()))?;
+        let unsupported = option
+            .value()
+            .and_then(|value| unsupported_value(key, value));
+        if let Some(reason) = unsupported {
+            let option = option.to_string();
+            return Err(ShareOptionError::Refused { option, reason });
+        }
+        match kind {
+            OptionKind::Ignored => {}
+            OptionKind::Refused(reason) => {
                 let option = key.to_owned();
                 return Err(ShareOptionError::Refused { option, reason });
             }
-            Meaning::Flag { slot, is_default } => {
+            OptionKind::Flag { group, is_default } => {
                 expect_none(option)?;
-                self.set(slot, (!is_default).then(|| option.clone()));
+                self.set(group, (!is_default).then(|| option.clone()));
             }
-            Meaning::Number => self.set(key, Some(number(option)?)),
-            Meaning::AttributeCacheTime => {
-                let value = number(option)?.value().unwrap_or_default().to_owned();
+            OptionKind::Number { min, max } => self.set_value(key, &number(option, min, max)?),
+            OptionKind::AttributeCacheTime => {
+                let value = number(option, 0, u32::MAX)?;
                 for key in ATTRIBUTE_CACHE_TIMES {
-                    self.set(key, Some(with_value(key, &value)));
+                    self.set_value(key, &value);
                 }
             }
-            Meaning::Word(words) => {
-                let value = word(option, words)?;
-                self.set(key, (words.first() != Some(&value)).then(|| option.clone()));
-            }
-            Meaning::Version => {
-                let value = word(option, VERSIONS)?;
-                self.set("vers", Some(with_value("vers", value)));
-            }
-            Meaning::IsVersion(version) => {
-                expect_none(option)?;
-                self.set("vers", Some(with_value("vers", version)));
-            }
-            Meaning::MinorVersion => {
-                let minor = word(option, &["0", "1", "2"])?;
-                self.set("vers", Some(with_value("vers", &format!("4.{minor}"))));
-            }
-            Meaning::Transport => {
-                let refused = |reason| ShareOptionError::Refused {
-                    option: option.to_string(),
-                    reason,
+            OptionKind::Word { allowed, default } => {
+                let value = match word(option, allowed)? {
+                    "positive" => "pos",
+                    value => value,
                 };
-                if matches!(option.value(), Some("rdma" | "rdma6")) {
-                    return Err(refused(RDMA));
-                }
-                let value = word(option, TRANSPORTS)?;
-                self.set("proto", Some(with_value("proto", value)));
+                self.set(
+                    key,
+                    (Some(value) != default).then(|| with_value(key, value)),
+                );
             }
-            Meaning::IsTransport(transport) => {
+            OptionKind::LocalLock => {
+                let added = word(option, &["none", "all", "flock", "posix"])?;
+                let local = match (self.value(key), added) {
+                    (_, "none") => None,
+                    // A later kind of locks doesn't replace an earlier one.
+                    (Some(local), added) if local != added => Some("all"),
+                    (_, added) => Some(added),
+                };
+                self.set(key, local.map(|local| with_value(key, local)));
+            }
+            OptionKind::ReadDirPlus => {
+                let policy = match option.value() {
+                    Some(_) => Some(word(option, &["none", "force"])?),
+                    None => None,
+                };
+                let option = policy.map(|policy| match policy {
+                    "none" => FsOption::Flag("nordirplus".to_owned()),
+                    policy => with_value(key, policy),
+                });
+                self.set(key, option);
+            }
+            OptionKind::Version => self.set_value("vers", word(option, VERSIONS)?),
+            OptionKind::IsVersion(version) => {
                 expect_none(option)?;
-                self.set("proto", Some(with_value("proto", transport)));
+                self.set_value("vers", version);
+            }
+            OptionKind::Transport => self.set_value("proto", word(option, TRANSPORTS)?),
+            OptionKind::IsTransport(transport) => {
+                expect_none(option)?;
+                self.set_value("proto", transport);
             }
         }
         Ok(())
     }
 
-    fn set(&mut self, slot: &str, option: Option<FsOption>) {
+    fn set(&mut self, group: &str, option: Option<FsOption>) {
         match option {
-            Some(option) => self.0.insert(slot.to_owned(), option),
-            None => self.0.remove(slot),
+            Some(option) => self.0.insert(group.to_owned(), option),
+            None => self.0.remove(group),
         };
     }
 
-    fn check_version(&self, fstype: &str) -> Result<(), ShareOptionError> {
-        let version = self.0.get("vers");
-        let is_v3 = version.and_then(FsOption::value) == Some("3");
-        match version {
-            Some(version) if is_v3 && fstype == "nfs4" => Err(ShareOptionError::Value {
-                option: version.to_string(),
-                expected: Expected::Word(&VERSIONS[1..]),
-            }),
-            _ => Ok(()),
+    fn set_value(&mut self, key: &str, value: &str) {
+        self.set(key, Some(with_value(key, value)));
+    }
+
+    fn value(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(FsOption::value)
+    }
+
+    /// Combines `vers=4` with `minorversion`, as mount.nfs(8) does.
+    fn combine_versions(&mut self) -> Result<(), ShareOptionError> {
+        let Some(minor) = self.0.remove("minorversion") else {
+            return Ok(());
+        };
+        let combined = format!("4.{}", minor.value().unwrap_or_default());
+        match self.value("vers") {
+            Some(version) if version != "4" && version != combined => {
+                Err(ShareOptionError::VersionConflict {
+                    version: format!("vers={version}"),
+                    minor: minor.to_string(),
+                })
+            }
+            _ => {
+                self.set_value("vers", &combined);
+                Ok(())
+            }
         }
     }
 
-    fn into_options(self) -> Vec<FsOption> {
-        self.0.into_values().collect()
+    /// Removes `local_lock` if `lock` or `nolock` is given, in any order. These override it
+    /// (`nfs_try_mount_request` of fs/nfs/super.c). For older kernels the order counts.
+    fn combine_locks(&mut self) {
+        let Some(lock) = self.0.get("lock") else {
+            return;
+        };
+        if lock.key() == "lock" {
+            self.0.remove("lock");
+        }
+        self.0.remove("local_lock");
+    }
+
+    fn check_version(&self, fstype: &str) -> Result<(), ShareOptionError> {
+        let is_v3 = self.value("vers") == Some("3");
+        if let Some(version) = self.0.get("vers")
+            && is_v3
+            && fstype == "nfs4"
+        {
+            return Err(unexpected(version, Expected::Word(&VERSIONS[1..])));
+        }
+        let is_v4 = fstype == "nfs4" || (self.0.contains_key("vers") && !is_v3);
+        let is_udp = |option: &&FsOption| matches!(option.value(), Some("udp" | "udp6"));
+        match self.0.get("proto").filter(is_udp) {
+            Some(option) if is_v4 => Err(ShareOptionError::Refused {
+                option: option.to_string(),
+                reason: UDP_WITH_V4,
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -292,28 +429,23 @@ fn expect_none(option: &FsOption) -> Result<(), ShareOptionError> {
     }
 }
 
-fn number(option: &FsOption) -> Result<FsOption, ShareOptionError> {
+/// Returns an option's number without leading zeros.
+fn number(option: &FsOption, min: u32, max: u32) -> Result<String, ShareOptionError> {
     let value = option
         .value()
-        .filter(|value| !value.is_empty() && value.bytes().all(|byte| byte.is_ascii_digit()));
-    let value = value.ok_or_else(|| unexpected(option, Expected::Number))?;
-    let digits = value.trim_start_matches('0');
-    Ok(with_value(
-        option.key(),
-        if digits.is_empty() { "0" } else { digits },
-    ))
+        .filter(|value| value.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = value.and_then(|value| value.parse::<u32>().ok());
+    let number = number.filter(|number| (min..=max).contains(number));
+    let number = number.ok_or_else(|| unexpected(option, Expected::Number { min, max }))?;
+    Ok(number.to_string())
 }
 
 fn word<'o>(
     option: &'o FsOption,
-    words: &'static [&'static str],
+    allowed: &'static [&'static str],
 ) -> Result<&'o str, ShareOptionError> {
-    let value = option.value().filter(|value| !value.is_empty());
-    let value = value.filter(|value| words.contains(value));
-    value.ok_or_else(|| {
-        let known = words.strip_prefix(&[""]).unwrap_or(words);
-        unexpected(option, Expected::Word(known))
-    })
+    let value = option.value().filter(|value| allowed.contains(value));
+    value.ok_or_else(|| unexpected(option, Expected::Word(allowed)))
 }
 
 fn unexpected(option: &FsOption, expected: Expected) -> ShareOptionError {
@@ -328,21 +460,25 @@ fn unexpected(option: &FsOption, expected: Expected) -> ShareOptionError {
 pub(crate) struct Contact {
     pub(crate) versions: AllowedVersions,
     pub(crate) transport: Option<Transport>,
-    /// The port of the NFS service; `None` for the usual one.
+    /// The port of the NFS service; `None` for the version's default, 0 if rpcbind is asked.
     pub(crate) port: Option<u16>,
-    /// Whether the port of version 3's MOUNT service is given.
-    pub(crate) has_mount_port: bool,
+    /// The transport of version 3's MOUNT service; `None` for that of the NFS service.
+    pub(crate) mount_transport: Option<Transport>,
+    /// The port of version 3's MOUNT service; 0 if rpcbind is asked.
+    pub(crate) mount_port: u16,
     /// Whether locks are taken on the server.
     pub(crate) has_remote_locks: bool,
 }
 
 impl Contact {
     pub(crate) fn new(options: &MountOptions, fstype: &str) -> Self {
-        let value = |key: &str| {
-            let option = options.fs_options.iter().find(|option| option.key() == key);
-            option.and_then(FsOption::value)
+        let find = |key: &str| {
+            let mut options = options.fs_options.iter();
+            options.find(|option| option.key() == key)
         };
-        let has = |key: &str| options.fs_options.iter().any(|option| option.key() == key);
+        let value = |key: &str| find(key).and_then(FsOption::value);
+        let port = |key: &str| value(key).and_then(|port| port.parse().ok());
+        let transport = value("proto").map(Transport::parse);
         let versions = match value("vers") {
             Some("3") => AllowedVersions::Only(NfsVersion::V3),
             Some("4.0") => AllowedVersions::Only(NfsVersion::V4_0),
@@ -350,23 +486,18 @@ impl Contact {
             Some("4.2") => AllowedVersions::Only(NfsVersion::V4_2),
             Some(_) => AllowedVersions::AnyV4,
             None if fstype == "nfs4" => AllowedVersions::AnyV4,
+            None if transport.is_some_and(Transport::is_udp) => {
+                AllowedVersions::Only(NfsVersion::V3)
+            }
             None => AllowedVersions::Any,
         };
-        let transport = value("proto").map(|transport| match transport {
-            "tcp6" => Transport::Tcp6,
-            "udp" => Transport::Udp,
-            "udp6" => Transport::Udp6,
-            _ => Transport::Tcp,
-        });
         Self {
             versions,
             transport,
-            // 0 means that rpcbind is asked for the port.
-            port: value("port")
-                .and_then(|port| port.parse().ok())
-                .filter(|port| *port != 0),
-            has_mount_port: has("mountport"),
-            has_remote_locks: !has("nolock") && !matches!(value("local_lock"), Some("all")),
+            port: port("port"),
+            mount_transport: value("mountproto").map(Transport::parse),
+            mount_port: port("mountport").unwrap_or_default(),
+            has_remote_locks: find("nolock").is_none() && value("local_lock") != Some("all"),
         }
     }
 }
@@ -383,6 +514,13 @@ mod tests {
         Ok(texts.collect::<Vec<_>>().join(","))
     }
 
+    #[track_caller]
+    fn assert_normalized(lists: &[&[&str]], expected: &str) {
+        for list in lists {
+            assert_eq!(normalized(list).as_deref(), Ok(expected), "{list:?}");
+        }
+    }
+
     #[test]
     fn lists_of_the_same_meaning_become_equal() {
         for (lists, expected) in [
@@ -392,6 +530,9 @@ mod tests {
                     &["nfsvers=4.2"],
                     &["v4.2"],
                     &["minorversion=2"],
+                    &["minorversion=2,vers=4"],
+                    &["v4,minorversion=2"],
+                    &["vers=4.2", "minorversion=2"],
                     &["v3", "vers=4.2"],
                 ][..],
                 "vers=4.2",
@@ -404,9 +545,28 @@ mod tests {
                     &["soft,hard"],
                     &["ac,cto,lock"],
                     &["sec=sys"],
+                    &["xprtsec=none"],
+                    &["rdirplus"],
+                    &["nordirplus", "rdirplus"],
                     &["retry=2,fg,intr"],
                 ],
                 "",
+            ),
+            (
+                &[&["lookupcache=pos"], &["lookupcache=positive"]],
+                "lookupcache=pos",
+            ),
+            (
+                &[
+                    &["nordirplus"],
+                    &["rdirplus=none"],
+                    &["rdirplus=force,rdirplus=none"],
+                ],
+                "nordirplus",
+            ),
+            (
+                &[&["rdirplus=force"], &["nordirplus,rdirplus=force"]],
+                "rdirplus=force",
             ),
             (&[&["soft"], &["hard,soft"]], "soft"),
             (
@@ -424,18 +584,68 @@ mod tests {
                 &[&["nolock,timeo=50"], &["timeo=50,lock,nolock"]],
                 "nolock,timeo=50",
             ),
+            (&[&["port=0"], &["port=000"]], "port=0"),
             (
-                &[&["local_lock=none"], &["local_lock=all,local_lock=none"]],
-                "",
+                &[&["nconnect=16,max_connect=016"]],
+                "max_connect=16,nconnect=16",
             ),
+            (
+                &[&["timeo=2147483647,retrans=0"]],
+                "retrans=0,timeo=2147483647",
+            ),
+            (&[&["proto=udp,vers=3"], &["v3,udp"]], "proto=udp,vers=3"),
             (
                 &[&["sync,context=u:r:t"], &["context=u:r:t", "sync"]],
                 "context=u:r:t,sync",
             ),
         ] {
-            for list in lists {
-                assert_eq!(normalized(list).as_deref(), Ok(expected), "{list:?}");
-            }
+            assert_normalized(lists, expected);
+        }
+    }
+
+    #[test]
+    fn kinds_of_local_locks_add_up_unless_lock_or_nolock_decides() {
+        for (lists, expected) in [
+            (
+                &[
+                    &["local_lock=none"][..],
+                    &["local_lock=all,local_lock=none"],
+                    &["local_lock=all", "lock"],
+                    &["lock,local_lock=all"],
+                    &["nolock,lock,local_lock=posix"],
+                ][..],
+                "",
+            ),
+            (
+                &[
+                    &["nolock"],
+                    &["nolock,local_lock=posix"],
+                    &["local_lock=flock,nolock"],
+                    &["nolock,local_lock=none"],
+                    &["lock,nolock"],
+                ],
+                "nolock",
+            ),
+            (
+                &[
+                    &["local_lock=all"],
+                    &["local_lock=flock,local_lock=posix"],
+                    &["local_lock=posix,local_lock=flock"],
+                    &["local_lock=all,local_lock=posix"],
+                    &["local_lock=none,local_lock=all"],
+                ],
+                "local_lock=all",
+            ),
+            (
+                &[
+                    &["local_lock=posix"],
+                    &["local_lock=posix,local_lock=posix"],
+                    &["local_lock=all,local_lock=none,local_lock=posix"],
+                ],
+                "local_lock=posix",
+            ),
+        ] {
+            assert_normalized(lists, expected);
         }
     }
 
@@ -453,8 +663,8 @@ mod tests {
     #[test]
     fn an_option_that_a_share_cannot_have_is_named() {
         for (option, words) in [
-            ("discard", "isn't an option of NFS"),
-            ("nfsver=4", "nfsver: isn't an option"),
+            ("discard", "is not an NFS mount option"),
+            ("nfsver=4", "nfsver: is not an NFS mount option"),
             ("addr=10.0.0.1", "names a host"),
             ("clientaddr=10.0.0.1", "names a host"),
             ("mounthost=other", "names a host"),
@@ -462,18 +672,46 @@ mod tests {
             ("sloppy", "unknown options"),
             ("rdma", "over TCP or UDP"),
             ("proto=rdma", "over TCP or UDP"),
-            ("sec=krb5", "expected one of sys"),
-            ("xprtsec=tls", "sec=sys"),
+            ("proto=rdma6", "over TCP or UDP"),
+            ("sec=krb5", "sec=krb5: isn't supported"),
+            ("sec=krb5p:sys", "with sec=sys and without TLS"),
+            ("sec", "expected sys"),
+            ("xprtsec=tls", "xprtsec=tls: isn't supported"),
+            ("xprtsec=mtls", "without TLS"),
+            ("xprtsec=other", "expected none"),
             ("vers=2", "expected one of 3, 4, 4.0, 4.1, 4.2"),
             ("minorversion=3", "expected one of 0, 1, 2"),
             ("vers", "expected one of 3"),
             ("timeo=fast", "a decimal number"),
             ("timeo=-1", "a decimal number"),
             ("timeo", "a decimal number"),
+            ("timeo=", "a decimal number"),
+            ("timeo=+1", "a decimal number"),
+            ("timeo=0", "a decimal number from 1 to 2147483647"),
+            (
+                "retrans=2147483648",
+                "a decimal number from 0 to 2147483647",
+            ),
+            ("port=70000", "a decimal number from 0 to 65535"),
+            ("mountport=65536", "a decimal number from 0 to 65535"),
+            ("nconnect=0", "a decimal number from 1 to 16"),
+            ("nconnect=99", "a decimal number from 1 to 16"),
+            ("max_connect=17", "a decimal number from 1 to 16"),
+            ("rsize=4294967296", "a decimal number from 0 to 4294967295"),
+            (
+                "actimeo=4294967296",
+                "a decimal number from 0 to 4294967295",
+            ),
+            (
+                "proto=udp,vers=4.1",
+                "proto=udp: isn't possible with version 4",
+            ),
+            ("proto=udp6,minorversion=0", "proto=udp6: isn't possible"),
+            ("rdirplus=all", "expected one of none, force"),
             ("soft=yes", "soft=yes: expected no value"),
             ("v3=1", "no value"),
             ("tcp=1", "no value"),
-            ("mountproto=", "expected one of tcp, udp"),
+            ("mountproto=", "expected one of tcp, tcp6"),
             ("lookupcache=maybe", "expected one of all, none"),
             ("fsc=tag", "no value"),
         ] {
@@ -482,10 +720,27 @@ mod tests {
             let name = option.split('=').next().unwrap();
             assert!(error.contains(&format!("mount option {name}")), "{error}");
         }
-        let v3 = options::parse(&["vers=3"]).unwrap();
-        assert!(normalize(&v3, "nfs").is_ok());
-        let error = normalize(&v3, "nfs4").unwrap_err().to_string();
-        assert!(error.contains("expected one of 4, 4.0"), "{error}");
+        for (option, words) in [
+            ("vers=3", "expected one of 4, 4.0"),
+            ("udp", "proto=udp: isn't possible with version 4"),
+        ] {
+            let options = options::parse(&[option]).unwrap();
+            assert!(normalize(&options, "nfs").is_ok(), "{option}");
+            let error = normalize(&options, "nfs4").unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[test]
+    fn versions_that_contradict_each_other_are_named() {
+        for (list, versions) in [
+            ("vers=3,minorversion=1", "vers=3 and minorversion=1"),
+            ("minorversion=1,v3", "vers=3 and minorversion=1"),
+            ("v4.1,minorversion=2", "vers=4.1 and minorversion=2"),
+        ] {
+            let error = normalized(&[list]).unwrap_err().to_string();
+            assert!(error.contains(versions), "{error}");
+        }
     }
 
     #[test]
@@ -495,7 +750,7 @@ mod tests {
             ("nfs", "", Any, None, None),
             ("nfs4", "", AnyV4, None, None),
             ("nfs", "vers=4", AnyV4, None, None),
-            ("nfs", "vers=3,port=0", Only(NfsVersion::V3), None, None),
+            ("nfs", "vers=3,port=0", Only(NfsVersion::V3), None, Some(0)),
             (
                 "nfs4",
                 "v4.1,port=20490",
@@ -503,14 +758,20 @@ mod tests {
                 None,
                 Some(20490),
             ),
-            ("nfs", "udp", Any, Some(Transport::Udp), None),
+            (
+                "nfs",
+                "udp",
+                Only(NfsVersion::V3),
+                Some(Transport::Udp),
+                None,
+            ),
             ("nfs", "proto=tcp6", Any, Some(Transport::Tcp6), None),
         ] {
             let options = normalize(&options::parse(&[list]).unwrap(), fstype).unwrap();
             let contact = Contact::new(&options, fstype);
             let found = (contact.versions, contact.transport, contact.port);
             assert_eq!(found, (versions, transport, port), "{fstype} {list}");
-            assert!(contact.has_remote_locks && !contact.has_mount_port);
+            assert!(contact.has_remote_locks, "{fstype} {list}");
         }
         for list in ["nolock", "local_lock=all"] {
             let options = normalize(&options::parse(&[list]).unwrap(), "nfs").unwrap();

@@ -1,22 +1,13 @@
-//! Finds a server's addresses, and finds out whether it answers. The kernel wouldn't give up for minutes.
+//! Finds the addresses of a server, and this node's address towards it.
 
-use std::io::{self, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
-use std::time::Duration;
-
-use crust_blockfs::Deadline;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use crate::Share;
-use crate::options::{Contact, Transport};
-use crate::version::NfsVersion;
+use crate::options::Transport;
 
 /// The port of NFS (RFC 7530, section 3.1).
-const NFS_PORT: u16 = 2049;
-/// The port of rpcbind, which knows the ports of version 3's services (RFC 1833).
-const RPCBIND_PORT: u16 = 111;
-
-/// The time for which one address of a server may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const NFS_PORT: u16 = 2049;
 
 /// The error of a server that can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -45,34 +36,30 @@ pub enum ServerError {
     },
     /// An address of the server doesn't answer.
     #[error(
-        "the server doesn't answer at {address}: {source}; hint: check that the server runs and that no firewall is in \
-         between; the mount is tried again with the container's next start"
+        "the server doesn't answer at {address} ({service}): {source}; hint: check that the server runs and that no \
+         firewall is in between"
     )]
     Unreachable {
         /// The address and port.
         address: SocketAddr,
+        /// The name of the service that was called.
+        service: &'static str,
         /// The error of the connection.
         source: io::Error,
     },
-}
-
-impl Transport {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Tcp6 => "tcp6",
-            Self::Udp => "udp",
-            Self::Udp6 => "udp6",
-        }
-    }
-
-    const fn is_ipv6(self) -> bool {
-        matches!(self, Self::Tcp6 | Self::Udp6)
-    }
-
-    const fn is_udp(self) -> bool {
-        matches!(self, Self::Udp | Self::Udp6)
-    }
+    /// A service of version 3 doesn't run on the server, according to its rpcbind.
+    #[error(
+        "the server at {address} doesn't offer {service} over {protocol}, according to its rpcbind; hint: start the \
+         service on the server, or use version 4"
+    )]
+    NotOffered {
+        /// The address of the server's rpcbind.
+        address: IpAddr,
+        /// The name of the service.
+        service: &'static str,
+        /// The transport protocol: `TCP` or `UDP`.
+        protocol: &'static str,
+    },
 }
 
 /// Returns the addresses of a share's server, in the order in which the resolver wants them to be tried. There may be none
@@ -131,136 +118,14 @@ pub(crate) fn local_address(server: SocketAddr) -> String {
     own().map_or_else(|_: io::Error| any.to_string(), kernel_text)
 }
 
-/// The null procedure of a program (RFC 5531, section 12.1). A server that answers it works.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct NullProcedure {
-    port: u16,
-    program: u32,
-    version: u32,
-}
-
-/// Returns the procedure to call before a mount; `None` if nothing is known about the server's ports.
-fn null_procedure(contact: Contact, version: NfsVersion) -> Option<NullProcedure> {
-    const NFS: u32 = 100_003;
-    const RPCBIND: u32 = 100_000;
-    if contact.transport.is_some_and(Transport::is_udp) {
-        return None;
-    }
-    Some(match (version.is_v4(), contact.port) {
-        (true, port) => NullProcedure {
-            port: port.unwrap_or(NFS_PORT),
-            program: NFS,
-            version: 4,
-        },
-        (false, Some(port)) => NullProcedure {
-            port,
-            program: NFS,
-            version: 3,
-        },
-        (false, None) => NullProcedure {
-            port: RPCBIND_PORT,
-            program: RPCBIND,
-            version: 2,
-        },
-    })
-}
-
-/// Fails unless the server answers at an address within ten seconds, or until the deadline.
-pub(crate) fn check_answers(
-    server: SocketAddr,
-    contact: Contact,
-    version: NfsVersion,
-    deadline: Deadline,
-) -> Result<(), ServerError> {
-    let Some(procedure) = null_procedure(contact, version) else {
-        return Ok(());
-    };
-    let address = with_port(server, procedure.port);
-    let answered = call(address, procedure, deadline.at_most(ANSWER_TIMEOUT));
-    answered.map_err(|source| ServerError::Unreachable { address, source })
-}
-
-fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
+pub(crate) fn with_port(mut address: SocketAddr, port: u16) -> SocketAddr {
     address.set_port(port);
     address
 }
 
-/// Calls a procedure over TCP. Any reply will do, also a refusal. Fails with [`io::ErrorKind::InvalidData`] if the other
-/// side speaks another protocol, because the kernel would wait for a reply for ever.
-fn call(address: SocketAddr, procedure: NullProcedure, deadline: Deadline) -> io::Result<()> {
-    let remaining = || match deadline.remaining() {
-        Some(Duration::ZERO) => Err(io::Error::from(io::ErrorKind::TimedOut)),
-        remaining => Ok(remaining.unwrap_or(ANSWER_TIMEOUT)),
-    };
-    let mut stream = TcpStream::connect_timeout(&address, remaining()?)?;
-    stream.set_write_timeout(Some(remaining()?))?;
-    stream.write_all(&message(procedure))?;
-    // The record's length, the transaction, and the type of the message.
-    let mut answer = [0; 12];
-    let mut length = 0;
-    while length < answer.len() {
-        stream.set_read_timeout(Some(remaining()?))?;
-        length += match stream.read(&mut answer[length..]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => read,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => 0,
-            // The error of a socket whose timeout has passed (socket(7), "SO_RCVTIMEO").
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            Err(error) => return Err(error),
-        };
-    }
-    let words = [TRANSACTION, REPLY];
-    if answer[4..] == words.map(u32::to_be_bytes).concat() {
-        Ok(())
-    } else {
-        let reason = "what listens there isn't a service of NFS";
-        Err(io::Error::new(io::ErrorKind::InvalidData, reason))
-    }
-}
-
-/// The number of the only transaction of a connection.
-const TRANSACTION: u32 = 0x7263_7275;
-/// The type of a message that is a reply.
-const REPLY: u32 = 1;
-
-/// Returns a call message (RFC 5531, section 9) in a record (section 11), without credentials.
-fn message(procedure: NullProcedure) -> Vec<u8> {
-    const LAST_FRAGMENT: u32 = 1 << 31;
-    const LENGTH: u32 = 40;
-    const RPC_VERSION: u32 = 2;
-    let words = [
-        LAST_FRAGMENT | LENGTH,
-        TRANSACTION,
-        0, // a call
-        RPC_VERSION,
-        procedure.program,
-        procedure.version,
-        0, // the procedure
-        0, // AUTH_NONE
-        0,
-        0, // no verifier
-        0,
-    ];
-    words.into_iter().flat_map(u32::to_be_bytes).collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-
-    use crust_blockfs::options::parse;
-
     use super::*;
-    use crate::options::normalize;
-
-    fn contact(options: &str) -> Contact {
-        Contact::new(
-            &normalize(&parse(&[options]).unwrap(), "nfs").unwrap(),
-            "nfs",
-        )
-    }
 
     #[test]
     fn addresses_are_those_of_the_requested_family() {
@@ -289,77 +154,5 @@ mod tests {
         let share: Share = "no-such-host.invalid:/a".parse().unwrap();
         let error = resolve(&share, None).unwrap_err().to_string();
         assert!(error.contains("\"no-such-host.invalid\""), "{error}");
-    }
-
-    #[test]
-    fn the_port_to_ask_depends_on_version_and_options() {
-        use NfsVersion::{V3, V4_2};
-        let port = |options, version| null_procedure(contact(options), version).map(|it| it.port);
-        assert_eq!(port("", V4_2), Some(2049));
-        assert_eq!(port("port=20490", V4_2), Some(20490));
-        assert_eq!(port("", V3), Some(111));
-        assert_eq!(port("port=20490", V3), Some(20490));
-        assert_eq!(port("udp", V3), None);
-    }
-
-    /// Runs a server that answers one connection with `answer`, and returns the result of the check.
-    fn check_against(
-        answer: impl FnOnce(TcpStream) + Send,
-        limit: Duration,
-    ) -> Result<(), ServerError> {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let contact = contact(&format!("port={}", address.port()));
-        std::thread::scope(|scope| {
-            scope.spawn(|| answer(listener.accept().unwrap().0));
-            check_answers(address, contact, NfsVersion::V4_2, Deadline::after(limit))
-        })
-    }
-
-    #[test]
-    fn a_server_that_replies_is_accepted() {
-        let reply = |mut stream: TcpStream| {
-            let mut request = [0; 44];
-            stream.read_exact(&mut request).unwrap();
-            assert_eq!(request[16..20], 100_003_u32.to_be_bytes());
-            // The message becomes a reply.
-            request[11] = 1;
-            // In two parts, as a network may deliver it.
-            stream.write_all(&request[..3]).unwrap();
-            stream.write_all(&request[3..]).unwrap();
-        };
-        check_against(reply, ANSWER_TIMEOUT).unwrap();
-    }
-
-    #[test]
-    fn a_service_of_another_protocol_is_refused() {
-        let calls_back = |mut stream: TcpStream| {
-            let mut request = [0; 44];
-            stream.read_exact(&mut request).unwrap();
-            stream.write_all(&request).unwrap();
-        };
-        let greets = |mut stream: TcpStream| stream.write_all(b"220 mail.example.com\r\n").unwrap();
-        for error in [
-            check_against(calls_back, ANSWER_TIMEOUT).unwrap_err(),
-            check_against(greets, ANSWER_TIMEOUT).unwrap_err(),
-        ] {
-            let error = error.to_string();
-            assert!(error.contains("isn't a service of NFS"), "{error}");
-        }
-    }
-
-    #[test]
-    fn a_server_that_does_not_reply_is_unreachable() {
-        let closes = check_against(drop, ANSWER_TIMEOUT).unwrap_err().to_string();
-        assert!(closes.contains("doesn't answer at 127.0.0.1:"), "{closes}");
-        // Reads until the other side has closed the connection.
-        let silent = |mut stream: TcpStream| {
-            let _ = io::copy(&mut stream, &mut io::sink());
-        };
-        let silent = check_against(silent, Duration::from_millis(50)).unwrap_err();
-        let ServerError::Unreachable { source, .. } = silent else {
-            panic!("{silent}");
-        };
-        assert_eq!(source.kind(), io::ErrorKind::TimedOut);
     }
 }

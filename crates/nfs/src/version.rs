@@ -111,6 +111,8 @@ pub fn after_failure(allowed: AllowedVersions, version: NfsVersion, errno: Errno
             Some(next) => NextAttempt::Version(next),
             None => NextAttempt::Address,
         },
+        // rpcbind doesn't know a service at this address.
+        Errno::OPNOTSUPP => NextAttempt::Address,
         errno if is_unreachable(errno) => NextAttempt::Address,
         _ => NextAttempt::None,
     }
@@ -172,6 +174,7 @@ mod tests {
             (AnyV4, V4_2, Errno::CONNREFUSED, Address),
             (Any, V4_2, Errno::TIMEDOUT, Address),
             (Only(V3), V3, Errno::HOSTUNREACH, Address),
+            (Any, V3, Errno::OPNOTSUPP, Address),
             (Any, V4_2, Errno::ACCESS, NextAttempt::None),
             (Any, V4_2, Errno::BUSY, NextAttempt::None),
         ] {

@@ -3,14 +3,19 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use runcrust_tests::container::end;
 use runcrust_tests::nfs_server::{HostsEntry, NfsServer};
 use runcrust_tests::node::WAIT_TIMEOUT;
 use runcrust_tests::{
-    Container, Delegate, Node, POD, Pod, Run, host, on_each_delegate, process_name, wait_until,
+    Container, Delegate, Node, POD, Pod, Run, host, mounts, on_each_delegate, process_name,
+    wait_until,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
+
+/// Longer than the probe of a server, on an emulated processor too. The kernel's own mount waits for minutes.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Stages a share for a volume of the pod [`POD`].
 #[track_caller]
@@ -169,7 +174,57 @@ on_each_delegate! {
             let _ = node.stats(&pod.target).success();
             end_pod(&node, pod, [app]);
         }
+        // The answer of one address counts more than the silence of another.
+        let missing = stage(&node, "pv-1", "nfs4", &format!("{name}:/missing"), &[]);
+        let pod = Pod::with_staged_volume(&node, POD, missing);
+        let refused = pod.expect_refusal();
+        assert!(refused.contains("ENOENT") && refused.contains(&server.address()), "{refused}");
+        end([pod.sandbox]);
+        node.unstage_all(&[&pod.target]);
         assert_no_client(&server);
+    }
+
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn a_firewall_between_rpcbind_and_nfs_is_noticed(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs", &["--option", "vers=3,nolock"]);
+        share.server.block_port(2049);
+        let pod = share.pod();
+        let start = Instant::now();
+        let refused = pod.expect_refusal();
+        share.server.unblock_port(2049);
+        assert!(refused.contains(":2049 (NFS version 3)") && refused.contains("firewall"), "{refused}");
+        assert!(start.elapsed() < TIMEOUT, "the refusal took {:?}", start.elapsed());
+        let app = pod.app();
+        let _ = app.sh("echo hello > /data/file");
+        end_pod(&share.node, pod, [app]);
+        assert_no_client(&share.server);
+    }
+
+    /// The kernel looks for rpc.statd in the network namespace of the mount.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn version_3_takes_no_locks_from_the_network_of_a_pod(delegate: Delegate) {
+        let node = Node::with(delegate, "nfs_network = \"sandbox\"");
+        let server = NfsServer::start(node.dir());
+        let locking = stage(&node, "pv-1", "nfs", &server.share(), &["--option", "vers=3"]);
+        let local = stage(&node, "pv-2", "nfs", &server.share(), &["--option", "vers=3,local_lock=all"]);
+        // The pod is in the server's network namespace.
+        let network = node.dir().join("netns");
+        fs::write(&network, "").unwrap();
+        mounts::bind(&server.network_namespace(), &network);
+        let mut bundle = node.sandbox_bundle(POD);
+        let namespaces = bundle.spec_mut()["linux"]["namespaces"].as_array_mut().unwrap();
+        namespaces.retain(|namespace| namespace["type"] != "network");
+        namespaces.push(json!({"type": "network", "path": network}));
+        let sandbox = node.run(&bundle.write());
+        let refused = node.container(&node.app_bundle(&sandbox).bind(&locking, "/data", &[]).write());
+        let refused = refused.expect_refusal();
+        assert!(refused.contains("rpc.statd") && refused.contains("local_lock=all"), "{refused}");
+        let app = node.app(&sandbox, &local, "/data");
+        let file = format!("/proc/{}/root/data/file", app.pid());
+        File::create(file).unwrap().lock().expect("a lock");
+        end([app, sandbox]);
+        mounts::unmount(&network);
+        node.unstage_all(&[&locking, &local]);
     }
 
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
@@ -214,7 +269,8 @@ on_each_delegate! {
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn options_and_read_only_apply_to_the_share(delegate: Delegate) {
         let node = Node::with(delegate, "default_options = [\"nosuid\", \"discard\"]");
-        let server = NfsServer::start(node.dir());
+        // The server prefers a flavor that needs credentials.
+        let server = NfsServer::start_with(node.dir(), "sec=krb5:sys,rw,no_root_squash");
         fs::write(server.directory().join("file"), "text").unwrap();
         let target = stage(&node, "pv-1", "nfs4", &server.share(), &["--option", "soft,timeo=70,nconnect=2,noatime"]);
         let read_only = stage(&node, "pv-2", "nfs4", &server.share(), &["--option", "ro"]);
@@ -224,7 +280,7 @@ on_each_delegate! {
         let bundle = bundle.bind(&read_only, "/ro", &[]).bind(&view, "/view", &[]);
         let app = node.run(&bundle.write());
         let mounted = mount_in(&app);
-        for part in ["nosuid", "noatime", "soft", "timeo=70", "nconnect=2"] {
+        for part in ["nosuid", "noatime", "soft", "timeo=70", "nconnect=2", "sec=sys"] {
             assert!(mounted.contains(part), "{part} isn't in: {mounted}");
         }
         assert!(!app.sh("grep ' /view ' /proc/self/mountinfo").contains("timeo=70"), "another volume got its options");

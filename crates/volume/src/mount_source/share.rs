@@ -15,7 +15,7 @@ use crust_nfs::{Share, client};
 use crust_state::config::NfsNetwork;
 use crust_state::lock::{Lock, LockName};
 use crust_state::{Backing, BackingKey, MountInfo};
-use rustix::fs::fstatvfs;
+use rustix::fs::{fstatvfs, stat};
 use rustix::io::Errno;
 
 use super::{MountSource, OwnerLists, SourceMount, SourceMountRequest};
@@ -29,12 +29,24 @@ use crate::thread;
 /// Mounts a share from the sandbox's network namespace, which only a thread of its own enters.
 fn mount_from_network(
     sandbox: &Sandbox,
-    request: &ShareMountRequest<'_>,
+    request: ShareMountRequest<'_>,
 ) -> Result<MountedShare, Cause> {
     thread::run(|| {
         sandbox.enter_network()?;
-        Ok(mount_detached(request)?)
+        Ok(mount_detached(&ShareMountRequest {
+            is_host_network: is_in_host_network(),
+            ..request
+        })?)
     })
+}
+
+/// Returns whether the calling thread is in the network namespace of this process, as in a pod with `hostNetwork`.
+fn is_in_host_network() -> bool {
+    let namespace = |thread: &str| stat(format!("/proc/{thread}/ns/net"));
+    match (namespace("thread-self"), namespace("self")) {
+        (Ok(own), Ok(host)) => (own.st_dev, own.st_ino) == (host.st_dev, host.st_ino),
+        _ => false,
+    }
 }
 
 #[derive(Debug)]
@@ -149,10 +161,11 @@ impl MountSource for ShareSource {
             share: &self.0,
             fstype: request.fstype,
             options: request.options,
+            is_host_network: true,
             deadline: context.deadline,
         };
         let mounted = match (context.config.nfs_network, request.sandbox) {
-            (NfsNetwork::Sandbox, Some(sandbox)) => mount_from_network(sandbox, &share_request)?,
+            (NfsNetwork::Sandbox, Some(sandbox)) => mount_from_network(sandbox, share_request)?,
             _ => mount_detached(&share_request)?,
         };
         tracing::debug!(share = %self.0, version = %mounted.version, "mounted the share");

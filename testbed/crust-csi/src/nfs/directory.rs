@@ -119,6 +119,7 @@ fn mount(volume: &ProvisionedVolume) -> Result<OwnedFd, DirectoryError> {
         share: &volume.share,
         fstype: NfsType::DEFAULT,
         options: &options,
+        is_host_network: true,
         deadline: Deadline::after(CONTACT_TIMEOUT),
     };
     Ok(mount_detached(&request)?.mount)

@@ -46,6 +46,7 @@ pub(super) fn mount(
         share,
         fstype: mount.fstype.name(),
         options: &options,
+        is_host_network: true,
         deadline: Deadline::after(CONTACT_TIMEOUT),
     };
     let mounted = mount_detached(&request).map_err(|error| MountsError::FileSystem {
