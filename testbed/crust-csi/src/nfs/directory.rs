@@ -22,7 +22,11 @@ use crate::refusal::NodeError;
 /// nothing is locked.
 const OPTIONS: &str = "soft,timeo=100,nolock,nosuid,nodev,noexec";
 
-/// The timeout for contacting the server, which is below csi-provisioner's usual timeout.
+/// The timeout for creating or deleting a directory. csi-provisioner doesn't wait as long by default, but repeats the
+/// call.
+pub(super) const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The timeout for contacting the server.
 const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The mode of a new volume, as with csi-driver-nfs. A server that maps root to another user lets nobody change the
