@@ -7,12 +7,13 @@ use std::time::Duration;
 use crust_blockfs::Deadline;
 use crust_blockfs::errno::Name;
 use crust_blockfs::fsgroup::FsGroupError;
-use crust_blockfs::mountinfo::Mount as Mounted;
+use crust_blockfs::mountinfo::{self, Mount as Mounted};
 use crust_blockfs::options::{self, MountOptions};
 use crust_blockfs::usage::{Usage, UsageError, read_usage};
 use crust_nfs::mount::{ShareMountRequest, mount_detached};
 use crust_nfs::{Share, is_nfs};
 use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
 
 use super::share_calls::{NoResult, ShareCalls};
 use super::{MountCapability, NfsDriver, Publication};
@@ -180,13 +181,13 @@ fn is_share(mounted: &Mounted) -> bool {
     is_nfs(mounted.fstype.as_encoded_bytes())
 }
 
-/// Unmounts all shares at a path that belongs to the volume. Fails if something else is mounted there. Doesn't wait for
-/// the server.
+/// Unmounts all shares at a path that belongs to the volume. Fails if something else is mounted there, or below a share
+/// that is in use. Doesn't wait for the server.
 pub(super) fn unmount(unmounts: &ShareCalls<u32>, target: &Path) -> Result<(), MountsError> {
     for _ in 0..MAX_STACKED_MOUNTS {
         match topmost_mount(target) {
             Ok(Some(mounted)) if is_share(&mounted) => {
-                unmount_in_background(unmounts, &mounted, target)?;
+                unmount_in_background(unmounts, mounted, target)?;
             }
             Ok(Some(other)) => return Err(other_mount_error(target, &other)),
             Ok(None) => return Ok(()),
@@ -202,11 +203,11 @@ pub(super) fn unmount(unmounts: &ShareCalls<u32>, target: &Path) -> Result<(), M
 /// This can take minutes, so a thread does it. The mount disappears from the table first.
 fn unmount_in_background(
     unmounts: &ShareCalls<u32>,
-    mounted: &Mounted,
+    mounted: Mounted,
     target: &Path,
 ) -> Result<(), MountsError> {
     let (mount_id, path) = (mounted.id, target.to_owned());
-    let unmount = move || unmount_topmost(&path);
+    let unmount = move || unmount_or_detach(&mounted, &path);
     match unmounts.run(mount_id, UNMOUNT_TIMEOUT, unmount) {
         Ok(unmounted) => unmounted,
         Err(NoResult::NoThread(errno)) => Err(failed("clone", target)(errno)),
@@ -217,6 +218,32 @@ fn unmount_in_background(
             Ok(())
         }
     }
+}
+
+/// Unmounts the share `mounted`, which is the topmost mount at `target`. Detaches it if it stays busy.
+///
+/// The pod's containers have mounts of their own, so only other programs can keep this mount busy: for example a thread
+/// of this driver that waits for the server. A detached mount stays usable for these programs and ends with them. That is
+/// safe for a share, because the server coordinates all its clients, so nobody needs exclusive use. A block device must
+/// not be detached like this: it would still be written to while another node uses it.
+fn unmount_or_detach(mounted: &Mounted, target: &Path) -> Result<(), MountsError> {
+    match unmount_topmost(target) {
+        Err(MountsError::Call {
+            errno: Errno::BUSY, ..
+        }) => {}
+        other => return other,
+    }
+    // Everything below the mount would be detached with it. The kernel itself mounts exports below a share.
+    let is_other = |below: &Mounted| {
+        let (point, root) = (&below.mount_point, &mounted.mount_point);
+        point != root && point.starts_with(root) && !is_share(below)
+    };
+    if let Some(other) = mountinfo::read_own()?.into_iter().find(is_other) {
+        return Err(other_mount_error(&other.mount_point, &other));
+    }
+    tracing::info!("{}: the share is busy, and is detached", target.display());
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::DETACH;
+    rustix::mount::unmount(target, flags).map_err(failed("umount2(MNT_DETACH)", target))
 }
 
 fn is_missing(errno: Errno) -> bool {
