@@ -130,28 +130,33 @@ impl NewMount {
             fsgroup: (!self.options.read_only).then_some((None, true)),
         };
         let prepared = pod_mount.prepare(&self.target, fsgroup_deadline);
-        prepared.map_err(|error| explain_refused_group(&self.share, error))?;
+        prepared.map_err(|error| explain_refused_group(&self.share, self.mount.group, error))?;
         Ok(mounted.mount)
     }
 }
 
 /// Adds the share and the next step to the error of an fsGroup that the server refused. Other errors are returned
-/// unchanged.
-fn explain_refused_group(share: &Share, error: MountsError) -> MountsError {
-    match error {
-        MountsError::FsGroup(FsGroupError::Call {
-            call,
-            errno: errno @ (Errno::PERM | Errno::ACCESS),
-            ..
-        }) => MountsError::FileSystem {
+/// unchanged. The hint doesn't name the `fsGroupPolicy` of the `CSIDriver`: kubelet ignores it if a driver has
+/// `VOLUME_MOUNT_GROUP`.
+fn explain_refused_group(share: &Share, group: Option<u32>, error: MountsError) -> MountsError {
+    match (group, error) {
+        (
+            Some(group),
+            MountsError::FsGroup(FsGroupError::Call {
+                call,
+                errno: errno @ (Errno::PERM | Errno::ACCESS),
+                ..
+            }),
+        ) => MountsError::FileSystem {
             message: format!(
-                "fsGroup: {call}: {}: the server of {share} refuses to change the group; hint: export the share with \
-                 no_root_squash, or let the server own the files by the group and remove fsGroup from the pod",
+                "fsGroup {group}: {call}: {}: the server of {share} refuses to change the group or the mode; hint: export \
+                 the share with no_root_squash; or give the files on the server the group {group} and mode g+rw, and the \
+                 directories g+rwxs; or remove fsGroup from the pod",
                 Name(errno)
             ),
             is_request_error: true,
         },
-        other => other,
+        (_, other) => other,
     }
 }
 
@@ -248,4 +253,37 @@ fn unmount_or_detach(mounted: &Mounted, target: &Path) -> Result<(), MountsError
 
 fn is_missing(errno: Errno) -> bool {
     matches!(errno, Errno::NOENT | Errno::NOTDIR)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kubelet ignores the fsGroupPolicy of a driver with `VOLUME_MOUNT_GROUP`, and the user of the error is a
+    /// Kubernetes user.
+    #[test]
+    fn a_refused_group_has_hints_that_can_help() {
+        let share = "srv:/export".parse().unwrap();
+        let refused = |errno| {
+            let error = FsGroupError::Call {
+                call: "fchownat",
+                path: "file".into(),
+                errno,
+            };
+            explain_refused_group(&share, Some(2000), error.into())
+        };
+        let message = refused(Errno::PERM).to_string();
+        for part in [
+            "fsGroup 2000: fchownat: EPERM",
+            "srv:/export",
+            "no_root_squash",
+            "the group 2000",
+            "remove fsGroup from the pod",
+        ] {
+            assert!(message.contains(part), "{part:?} isn't in: {message}");
+        }
+        assert!(!message.contains("fsGroupPolicy"), "{message}");
+        let other = refused(Errno::IO).to_string();
+        assert!(!other.contains("no_root_squash"), "{other}");
+    }
 }
