@@ -5,6 +5,7 @@
 //! | `fstype` | the file system types, `nfs` and `nfs4` |
 //! | `location` | the server and directory of a volume, in parameters, contexts and volume ids |
 //! | `controller`, `directory` | creates and deletes directories of volumes |
+//! | `tree` | removes a directory with everything in it |
 //! | `node`, `publications` | publishes volumes; the publications that really exist |
 //! | `mounts` | mounts of shares on the host |
 //! | `share_calls` | calls on shares with a timeout |
@@ -17,6 +18,7 @@ mod mounts;
 mod node;
 mod publications;
 mod share_calls;
+mod tree;
 
 use std::path::PathBuf;
 

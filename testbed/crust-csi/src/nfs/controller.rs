@@ -90,6 +90,7 @@ impl NfsDriver {
             |reason: NoResult| reason.into_refusal(&id, work, &volume.share, DIRECTORY_TIMEOUT);
         match calls.run(id.clone(), DIRECTORY_TIMEOUT, call) {
             Err(reason) => Err(refusal(reason)),
+            Ok(Err(DirectoryError::Deadline)) => Err(refusal(NoResult::TimedOut)),
             Ok(done) => done.map_err(Refusal::node(&id)),
         }
     }
