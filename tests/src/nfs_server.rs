@@ -229,6 +229,23 @@ impl NfsServer {
         self.inside(&["exportfs", "-ra"]);
     }
 
+    /// Mounts another file system at a directory below the exported one, and exports it, too. Clients enter it.
+    pub fn export_below(&self, path: &str) {
+        let below = self.directory.join(path);
+        self.inside(&["mount", "-t", "tmpfs", "tmpfs", utf8(&below)]);
+        let line = export_line(&below, "rw,no_root_squash,fsid=1");
+        let exports = fs::read_to_string(&self.exports).expect("read exports");
+        fs::write(&self.exports, exports + &line).expect("write exports");
+        self.inside(&["exportfs", "-ra"]);
+    }
+
+    /// Takes back what [`export_below`](Self::export_below) did.
+    pub fn unexport_below(&self, path: &str) {
+        self.export_with("rw,no_root_squash");
+        self.inside(&["exportfs", "-f"]);
+        self.inside(&["umount", "--lazy", utf8(&self.directory.join(path))]);
+    }
+
     /// Stops the NFS service. Its port is closed then.
     pub fn stop(&self) {
         self.inside(&["rpc.nfsd", "0"]);
@@ -288,13 +305,13 @@ impl NfsServer {
 }
 
 fn write_exports(file: &Path, directory: &Path, options: &str) {
-    let directory = directory.display();
     // Written in place, because the file is a mount point.
-    fs::write(
-        file,
-        format!("\"{directory}\" *({options},no_subtree_check,insecure)\n"),
-    )
-    .expect("write exports");
+    fs::write(file, export_line(directory, options)).expect("write exports");
+}
+
+fn export_line(directory: &Path, options: &str) -> String {
+    let directory = directory.display();
+    format!("\"{directory}\" *({options},no_subtree_check,insecure)\n")
 }
 
 #[track_caller]

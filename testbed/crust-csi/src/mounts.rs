@@ -21,9 +21,6 @@ use rustix::mount::{MountAttrFlags, MoveMountFlags, UnmountFlags, move_mount};
 use crate::capability::MountCapability;
 use crate::refusal::NodeError;
 
-/// The timeout of applying fsGroup. kubelet waits two minutes for a CSI call; the next call continues the walk.
-const FSGROUP_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(110);
-
 /// The longest time to wait for processes that inspect a volume and don't use it.
 const UNMOUNT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
@@ -92,12 +89,9 @@ pub(crate) struct PodMount<'a, F> {
 }
 
 impl<F> PodMount<'_, F> {
-    /// Applies fsGroup and attaches the mount. `target_directory` is the directory that `target` leads to.
-    pub(crate) fn attach(
-        &self,
-        target_directory: &OwnedFd,
-        target: &Path,
-    ) -> Result<(), MountsError> {
+    /// Applies fsGroup until the deadline, and makes the mount read-only if this pod can only read. The mount can be
+    /// attached afterwards. `target` is only used in errors.
+    pub(crate) fn prepare(&self, target: &Path, deadline: Deadline) -> Result<(), MountsError> {
         let writable = self.fsgroup.filter(|_| !self.read_only);
         if let (Some(group), Some((device, in_use))) = (self.mount.group, writable) {
             let request = FsGroupRequest {
@@ -106,7 +100,6 @@ impl<F> PodMount<'_, F> {
                 device,
                 in_use,
             };
-            let deadline = Deadline::after(FSGROUP_TIMEOUT);
             fsgroup::apply(self.detached, &request, deadline, &mut |progress| {
                 tracing::info!("fsGroup {group}: {progress}");
             })?;
@@ -116,7 +109,7 @@ impl<F> PodMount<'_, F> {
             sys::add_attributes(self.detached, MountAttrFlags::MOUNT_ATTR_RDONLY)
                 .map_err(failed("mount_setattr(MOUNT_ATTR_RDONLY)", target))?;
         }
-        attach(self.detached, target_directory, target)
+        Ok(())
     }
 }
 
@@ -132,6 +125,7 @@ pub(crate) fn reopen_readable(root: &OwnedFd, target: &Path) -> Result<OwnedFd, 
     openat(root, ".", flags, Mode::empty()).map_err(failed("open", target))
 }
 
+/// Attaches a detached mount. `to` is the directory or file that `target` leads to.
 pub(crate) fn attach(detached: &OwnedFd, to: impl AsFd, target: &Path) -> Result<(), MountsError> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
     move_mount(detached, "", to, "", flags).map_err(failed("move_mount", target))
@@ -173,7 +167,8 @@ pub(crate) fn topmost_mount(target: &Path) -> Result<Option<Mounted>, MountsErro
 
 /// Returns whether a path can be a mount point, to avoid reading the mount table, which can be long.
 fn may_be_mount(path: &Path) -> bool {
-    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    // The server of a share isn't asked, because it may not answer.
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::STATX_DONT_SYNC;
     match statx(CWD, path, flags, StatxFlags::TYPE) {
         Ok(stat) => stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
         // The path doesn't exist, or can't exist.

@@ -5,8 +5,10 @@
 //! | `fstype` | the file system types, `nfs` and `nfs4` |
 //! | `location` | the server and directory of a volume, in parameters, contexts and volume ids |
 //! | `controller`, `directory` | creates and deletes directories of volumes |
+//! | `tree` | removes a directory with everything in it |
 //! | `node`, `publications` | publishes volumes; the publications that really exist |
 //! | `mounts` | mounts of shares on the host |
+//! | `share_calls` | calls on shares with a timeout |
 
 mod controller;
 mod directory;
@@ -15,6 +17,10 @@ mod location;
 mod mounts;
 mod node;
 mod publications;
+mod share_calls;
+mod tree;
+
+use std::path::PathBuf;
 
 use crust_nfs::Share;
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;
@@ -35,6 +41,7 @@ use crate::driver_context::{DriverContext, StartError};
 use crate::refusal::Refusal;
 use crate::store::{self, ByPath, Store};
 use fstype::NfsType;
+use share_calls::ShareCalls;
 
 type Capability = crate::capability::Capability<NfsType>;
 type MountCapability = crate::capability::MountCapability<NfsType>;
@@ -47,6 +54,20 @@ pub(crate) struct NfsDriver {
     /// The records of volumes that are published on this node. The key is [`store::id_of`] the volume's id, because
     /// the id of a volume that was written by hand can't be a file name.
     store: Store<Record>,
+    calls: OutstandingCalls,
+}
+
+/// The calls on shares that haven't ended.
+#[derive(Debug, Default)]
+struct OutstandingCalls {
+    /// New mounts, by target path.
+    mounts: ShareCalls<PathBuf>,
+    /// Unmounts, by the id of the mount.
+    unmounts: ShareCalls<u32>,
+    /// Reads of the usage, by target path.
+    usage: ShareCalls<PathBuf>,
+    /// Creations and deletions of directories, by the id of the volume.
+    directories: ShareCalls<String>,
 }
 
 /// The publications of a volume on this node.
@@ -67,7 +88,11 @@ impl NfsDriver {
         if let Err(error) = store.remove_leftovers() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
-        Ok(Self { context, store })
+        Ok(Self {
+            context,
+            store,
+            calls: OutstandingCalls::default(),
+        })
     }
 }
 

@@ -48,6 +48,28 @@ pub(crate) enum Refusal {
     /// A call for the target path is in progress, for this or another volume.
     #[error("volume {volume}: another call for {} is in progress; hint: retry", path.display())]
     TargetPending { volume: String, path: PathBuf },
+    /// A call on a share hasn't ended within its timeout.
+    #[error(
+        "volume {volume}: {work} {share} hasn't ended within {seconds} seconds; hint: the call is idempotent, and is \
+         repeated until it succeeds; if it never does, check that the server answers and that no firewall is in between"
+    )]
+    ShareTimeout {
+        volume: String,
+        /// The work that takes so long: "mounting".
+        work: &'static str,
+        share: String,
+        seconds: u64,
+    },
+    /// An earlier call has left work on a share behind, which hasn't ended.
+    #[error(
+        "volume {volume}: {work} {share} for an earlier call hasn't ended; hint: retry; if it never ends, check that the \
+         server answers and that no firewall is in between"
+    )]
+    ShareBusy {
+        volume: String,
+        work: &'static str,
+        share: String,
+    },
     /// The volume, staging or publication exists, but differs from the request.
     #[error("volume {volume}: {message}")]
     Exists { volume: String, message: String },
@@ -168,7 +190,10 @@ impl Refusal {
             Self::Field(_) => (Code::InvalidArgument, "INVALID_FIELD"),
             Self::NoVolume(_) => (Code::NotFound, "NO_VOLUME"),
             Self::NotAtPath { .. } => (Code::NotFound, "NOT_THERE"),
-            Self::Pending(_) | Self::TargetPending { .. } => (Code::Aborted, "PENDING"),
+            Self::Pending(_) | Self::TargetPending { .. } | Self::ShareBusy { .. } => {
+                (Code::Aborted, "PENDING")
+            }
+            Self::ShareTimeout { .. } => (Code::DeadlineExceeded, "SHARE_TIMEOUT"),
             Self::Exists { .. } => (Code::AlreadyExists, "OTHER_EXISTS"),
             Self::State { .. }
             | Self::Node {
@@ -193,6 +218,8 @@ impl Refusal {
             | Self::Pending(volume)
             | Self::TargetPending { volume, .. }
             | Self::NotAtPath { volume, .. }
+            | Self::ShareTimeout { volume, .. }
+            | Self::ShareBusy { volume, .. }
             | Self::Exists { volume, .. }
             | Self::State { volume, .. }
             | Self::Ops { volume, .. }

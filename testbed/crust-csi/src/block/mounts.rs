@@ -5,14 +5,15 @@ use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::Duration;
 
-use crust_blockfs::DeviceNumber;
 use crust_blockfs::device::{Device, DeviceFacts};
 use crust_blockfs::errno;
 use crust_blockfs::filesystem::{self, MountRequest};
 use crust_blockfs::loops;
 use crust_blockfs::options::{self, FsOption, MountOptions};
 use crust_blockfs::sys;
+use crust_blockfs::{Deadline, DeviceNumber};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, major, minor, openat, statat};
 use rustix::io::Errno;
 use rustix::mount::{OpenTreeFlags, open_tree};
@@ -22,6 +23,9 @@ use crate::mounts::{
     MAX_STACKED_MOUNTS, MountsError, PodMount, attach, create_target_directory, failed, mount_at,
     other_mount_error, unmount_topmost,
 };
+
+/// The timeout of applying fsGroup. kubelet waits two minutes for a CSI call; the next call continues the walk.
+const FSGROUP_TIMEOUT: Duration = Duration::from_secs(110);
 
 /// Mounts a volume's file system at a target path. The mount appears only after fsGroup has been applied.
 pub(crate) fn mount(
@@ -43,7 +47,8 @@ pub(crate) fn mount(
         read_only: publication.read_only,
         fsgroup: (!options.read_only).then_some((Some(&device), is_shared)),
     };
-    pod_mount.attach(&target_directory, target)
+    pod_mount.prepare(target, Deadline::after(FSGROUP_TIMEOUT))?;
+    attach(&detached, &target_directory, target)
 }
 
 /// Returns a detached mount of a volume's file system, which can be written to.

@@ -7,9 +7,11 @@ use crust_proto::csi::v1::{
     VolumeCapability,
 };
 
+use super::directory::{self, DIRECTORY_TIMEOUT, DirectoryError};
 use super::location::{ProvisionedVolume, ShareParameters};
 use super::node::check_file_system;
-use super::{Capability, NfsDriver, directory};
+use super::share_calls::NoResult;
+use super::{Capability, NfsDriver};
 use crate::capacity_range::SizeRange;
 use crate::refusal::Refusal;
 use crate::requests::{
@@ -30,7 +32,7 @@ impl NfsDriver {
         let parameters = ShareParameters::from_storage_class(&request.parameters)?;
         let volume = parameters.new_volume(&request.name, &request.parameters)?;
         let id = volume.id();
-        directory::create(&volume).map_err(Refusal::node(&id))?;
+        self.change_directory(&volume, "creating a directory in", directory::create)?;
         tracing::info!("volume {id}: created for {:?}", request.name);
         let mut context = volume.context();
         context.extend(parameters.common.context());
@@ -68,9 +70,29 @@ impl NfsDriver {
                 return Ok(DeleteVolumeResponse {});
             }
         };
-        directory::remove(&volume).map_err(Refusal::node(id))?;
+        self.change_directory(&volume, "deleting a directory in", directory::remove)?;
         tracing::info!("volume {id}: deleted");
         Ok(DeleteVolumeResponse {})
+    }
+
+    /// Creates or deletes the directory of a volume. Waits for the server for at most [`DIRECTORY_TIMEOUT`].
+    fn change_directory(
+        &self,
+        volume: &ProvisionedVolume,
+        work: &'static str,
+        change: fn(&ProvisionedVolume) -> Result<(), DirectoryError>,
+    ) -> Result<(), Refusal> {
+        let id = volume.id();
+        let changed = volume.clone();
+        let call = move || change(&changed);
+        let calls = &self.calls.directories;
+        let refusal =
+            |reason: NoResult| reason.into_refusal(&id, work, &volume.share, DIRECTORY_TIMEOUT);
+        match calls.run(id.clone(), DIRECTORY_TIMEOUT, call) {
+            Err(reason) => Err(refusal(reason)),
+            Ok(Err(DirectoryError::Deadline)) => Err(refusal(NoResult::TimedOut)),
+            Ok(done) => done.map_err(Refusal::node(&id)),
+        }
     }
 
     /// Handles `ValidateVolumeCapabilities`. Doesn't contact the server.

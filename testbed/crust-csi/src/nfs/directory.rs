@@ -1,11 +1,12 @@
 //! The directories of volumes on a server. They are reached through a mount that isn't attached anywhere.
 
-use std::fs;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crust_blockfs::Deadline;
-use crust_blockfs::errno::{self, Name};
+use crust_blockfs::errno::Name;
 use crust_blockfs::options;
 use crust_nfs::error::ShareMountError;
 use crust_nfs::mount::{ShareMountRequest, mount_detached};
@@ -15,6 +16,7 @@ use rustix::io::Errno;
 
 use super::fstype::NfsType;
 use super::location::ProvisionedVolume;
+use super::tree::{self, RemovalError};
 use crate::capability::FileSystem as _;
 use crate::refusal::NodeError;
 
@@ -22,7 +24,15 @@ use crate::refusal::NodeError;
 /// nothing is locked.
 const OPTIONS: &str = "soft,timeo=100,nolock,nosuid,nodev,noexec";
 
-/// The timeout for contacting the server, which is below csi-provisioner's usual timeout.
+/// The timeout for creating or deleting a directory. csi-provisioner doesn't wait as long by default, but repeats the
+/// call.
+pub(super) const DIRECTORY_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The timeout for deleting the contents of a directory, which leaves time to unmount the share. The next call
+/// continues.
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(50);
+
+/// The timeout for contacting the server.
 const CONTACT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The mode of a new volume, as with csi-driver-nfs. A server that maps root to another user lets nobody change the
@@ -34,6 +44,9 @@ const MODE: Mode = Mode::from_raw_mode(0o777);
 pub(super) enum DirectoryError {
     #[error(transparent)]
     Mount(#[from] ShareMountError),
+    /// There wasn't enough time to delete all contents.
+    #[error("timeout")]
+    Deadline,
     /// A system call failed.
     #[error("{call} {path:?} in {share}: {}; hint: {}", Name(*errno), hint(*errno))]
     Call {
@@ -55,6 +68,16 @@ fn hint(errno: Errno) -> &'static str {
         Errno::ROFS => "let the server export the share for writing (rw)",
         Errno::NOSPC | Errno::DQUOT => "free space on the server",
         Errno::IO | Errno::TIMEDOUT => "check that the server answers; the call is retried",
+        Errno::XDEV => {
+            "another export is mounted there on the server, and its contents aren't deleted: unmount it on the server, and \
+             the call is repeated"
+        }
+        Errno::BUSY => {
+            "something is mounted there on the server: unmount it, and the call is repeated"
+        }
+        Errno::NOTEMPTY | Errno::EXIST => {
+            "a client of the server keeps writing there: end the programs that use the directory"
+        }
         _ => "check the directory on the server",
     }
 }
@@ -89,8 +112,10 @@ pub(super) fn create(volume: &ProvisionedVolume) -> Result<(), DirectoryError> {
     Ok(())
 }
 
-/// Removes the directory of a volume with everything in it. Succeeds if it doesn't exist.
+/// Removes the directory of a volume with everything in it, except for other exports of the server: they are an error.
+/// Succeeds if it doesn't exist.
 pub(super) fn remove(volume: &ProvisionedVolume) -> Result<(), DirectoryError> {
+    let deadline = Deadline::after(REMOVAL_TIMEOUT);
     let mut parent = mount(volume)?;
     let path = volume.directory.join("/");
     let Some((name, above)) = volume.directory.split_last() else {
@@ -104,11 +129,18 @@ pub(super) fn remove(volume: &ProvisionedVolume) -> Result<(), DirectoryError> {
             Err(errno) => return Err(failed("open", &path, volume)(errno)),
         };
     }
-    // Symbolic links in the volume aren't followed: the standard library opens each directory below its parent.
-    let place = format!("/proc/self/fd/{}/{name}", parent.as_raw_fd());
-    match fs::remove_dir_all(place).map_err(|error| errno::from_io_error(&error)) {
-        Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(errno) => Err(failed("remove", &path, volume)(errno)),
+    match tree::remove(&parent, OsStr::new(name), deadline) {
+        Ok(()) => Ok(()),
+        Err(RemovalError::Deadline) => Err(DirectoryError::Deadline),
+        Err(RemovalError::Call { call, path, errno }) => {
+            let path = above
+                .iter()
+                .map(String::as_str)
+                .map(OsStr::new)
+                .chain(&path);
+            let path: PathBuf = path.collect();
+            Err(failed(call, &path.to_string_lossy(), volume)(errno))
+        }
     }
 }
 

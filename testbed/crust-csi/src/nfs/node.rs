@@ -3,23 +3,25 @@
 
 use std::collections::HashMap;
 
-use crust_blockfs::usage;
+use crust_blockfs::errno::Name;
+use crust_blockfs::usage::{Usage, UsageError};
 use crust_nfs::Share;
 use crust_proto::csi::v1::volume_usage::Unit;
 use crust_proto::csi::v1::{
     NodeGetVolumeStatsRequest, NodeGetVolumeStatsResponse, NodePublishVolumeRequest,
     NodePublishVolumeResponse, NodeUnpublishVolumeRequest, NodeUnpublishVolumeResponse,
 };
-use crust_state::{TargetPath, error_message};
+use crust_state::TargetPath;
 
 use super::location::ShareParameters;
+use super::mounts::ANSWER_TIMEOUT;
+use super::share_calls::NoResult;
 use super::{Capability, NfsDriver, Publication, mounts};
 use crate::capability::SIDECAR_PREFIX;
 use crate::driver_context::{check_vacant, ensure_empty_directory, other_volume_staged};
 use crate::features::Feature;
 use crate::health::Health;
 use crate::kubelet_paths;
-use crate::mounts::open_root;
 use crate::ops::Backing;
 use crate::publish_decision::{PublishStep, decide};
 use crate::refusal::Refusal;
@@ -137,7 +139,7 @@ impl NfsDriver {
                 if mounts::is_mounted_at(share, path).map_err(Refusal::node(id))? {
                     return Ok(());
                 }
-                mounts::mount(share, mount, requested, path).map_err(Refusal::node(id))
+                self.mount(id, share, requested, path)
             }
         }
     }
@@ -167,7 +169,8 @@ impl NfsDriver {
             let is_deferred = request.defer_fs_ops || by == Some(Mounter::Runtime);
             self.context.unstage_deferred(id, &target, is_deferred)?;
         }
-        mounts::unmount(target.as_path()).map_err(Refusal::node(id))?;
+        let unmounts = &self.calls.unmounts;
+        mounts::unmount(unmounts, target.as_path()).map_err(Refusal::node(id))?;
         self.context.clean_up_path(id, &target)?;
         if let Some(record) = &mut record
             && record.published.remove(&path_key(&target)).is_some()
@@ -194,7 +197,7 @@ impl NfsDriver {
             publication.map(|publication| (&record.share, publication.by))
         });
         let inspection = match published {
-            Some((share, Mounter::Driver)) => inspect_mount(id, share, &target)?,
+            Some((share, Mounter::Driver)) => self.inspect_mount(id, share, &target)?,
             Some((share, _)) => {
                 self.context.check_can_defer(id)?;
                 if !self.is_staged(id, share, &target)? {
@@ -217,6 +220,54 @@ impl NfsDriver {
     fn deferred_stats(&self, id: &str, target: &TargetPath) -> Result<UsageAndHealth, Refusal> {
         let stats = self.context.ops.stats(target).map_err(Refusal::ops(id))?;
         Ok(from_runtime_stats(stats))
+    }
+
+    /// Returns usage and health of a share that is mounted on the host. Waits for the server for at most
+    /// [`ANSWER_TIMEOUT`], and not at all if an earlier call still waits.
+    fn inspect_mount(
+        &self,
+        id: &str,
+        share: &Share,
+        target: &TargetPath,
+    ) -> Result<UsageAndHealth, Refusal> {
+        let path = target.as_path().to_owned();
+        if !mounts::is_mounted_at(share, &path).is_ok_and(|is_mounted| is_mounted) {
+            return Err(not_at_path(id, target));
+        }
+        let asked = path.clone();
+        let read = move || mounts::usage_at(&asked);
+        let problem = match self.calls.usage.run(path, ANSWER_TIMEOUT, read) {
+            Ok(read) => match read.map_err(Refusal::node(id))? {
+                Ok(usage) => return Ok(healthy(usage)),
+                Err(UsageError::Statfs(errno)) => format!(
+                    "fstatfs on {share} fails with {}; hint: see the kernel's log (dmesg) on this node, and the server's \
+                     log",
+                    Name(errno)
+                ),
+            },
+            Err(NoResult::TimedOut | NoResult::Outstanding) => format!(
+                "the server of {share} hasn't answered within {} seconds; hint: check that the server runs and that no \
+                 firewall is in between",
+                ANSWER_TIMEOUT.as_secs()
+            ),
+            Err(error @ NoResult::NoThread(_)) => return Err(Refusal::node(id)(error)),
+        };
+        Ok(UsageAndHealth {
+            usage: Vec::new(),
+            health: file_system_problem(false, problem).into(),
+            healthy_message: String::new(),
+        })
+    }
+}
+
+fn healthy(usage: Usage) -> UsageAndHealth {
+    UsageAndHealth {
+        usage: vec![
+            amounts(usage.bytes, Unit::Bytes),
+            amounts(usage.inodes, Unit::Inodes),
+        ],
+        health: Health::default(),
+        healthy_message: "the volume is mounted".to_owned(),
     }
 }
 
@@ -243,33 +294,6 @@ fn check_not_inline(id: &str, context: &HashMap<String, String>) -> Result<(), R
     let reason = "the volume is in the spec of a pod, whose author must not choose a server; hint: use a \
                   PersistentVolumeClaim";
     Err(Refusal::field("volume_context", reason))
-}
-
-fn inspect_mount(id: &str, share: &Share, target: &TargetPath) -> Result<UsageAndHealth, Refusal> {
-    let path = target.as_path();
-    if !mounts::is_mounted_at(share, path).is_ok_and(|is_mounted| is_mounted) {
-        return Err(not_at_path(id, target));
-    }
-    let root = open_root(path).map_err(Refusal::node(id))?;
-    let healthy_message = "the volume is mounted".to_owned();
-    Ok(match usage::read_usage(&root) {
-        Ok(usage) => UsageAndHealth {
-            usage: vec![
-                amounts(usage.bytes, Unit::Bytes),
-                amounts(usage.inodes, Unit::Inodes),
-            ],
-            health: Health::default(),
-            healthy_message,
-        },
-        Err(error) => {
-            let message = format!("{share}: {}", error_message(&error));
-            UsageAndHealth {
-                usage: Vec::new(),
-                health: file_system_problem(false, message).into(),
-                healthy_message,
-            }
-        }
-    })
 }
 
 fn not_at_path(id: &str, path: &TargetPath) -> Refusal {

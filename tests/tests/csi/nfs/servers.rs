@@ -1,8 +1,10 @@
 //! Volumes on a running server.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crust_proto::csi::v1::NodePublishVolumeRequest;
@@ -11,8 +13,10 @@ use crust_proto::csi::v1::volume_usage::Unit;
 use runcrust_tests::container::end;
 use runcrust_tests::csi::{CsiVolume, mount_of};
 use runcrust_tests::host::mounts_below;
-use runcrust_tests::nfs_server::NfsServer;
-use runcrust_tests::{POD, on_each_delegate};
+use runcrust_tests::hostile_nfs_server::{Attack, Damage, Procedure};
+use runcrust_tests::nfs_server::{NfsServer, RECOVERY_TIMEOUT};
+use runcrust_tests::node::utf8;
+use runcrust_tests::{HostileNfsServer, POD, Run, on_each_delegate, wait_until};
 use tonic::Code;
 
 use super::{DEFER, create_request, driver, static_volume, with_mode};
@@ -176,6 +180,155 @@ fn a_share_of_a_blocked_server_is_unpublished() {
     server.unblock();
     csi.call_ok(volume.publish(&target));
     csi.call_ok(volume.unpublish(&target));
+}
+
+#[test]
+#[ignore = "needs NFS; runs in the guest: make vm-test"]
+fn stats_of_a_plain_share_do_not_wait_for_its_server() {
+    let (csi, node) = driver();
+    let server = NfsServer::start(node.dir());
+    let volume = volume_on(&server, &[]);
+    let target = csi.target(POD, "pv-1");
+    csi.call_ok(volume.publish(&target));
+    let threads = || {
+        let threads = fs::read_dir(format!("/proc/{}/task", csi.pid()));
+        threads.unwrap().count()
+    };
+    let expect_no_answer = || {
+        let stats = csi.call_ok(volume.stats(&target));
+        let condition = stats.volume_condition.unwrap();
+        assert!(condition.abnormal && stats.usage.is_empty());
+        for part in ["hasn't answered within 5 seconds", &server.share()] {
+            let message = &condition.message;
+            assert!(message.contains(part), "{part:?} isn't in: {message}");
+        }
+    };
+    server.block();
+    expect_no_answer();
+    let before = threads();
+    let repetitions = 20;
+    for _ in 0..repetitions {
+        expect_no_answer();
+    }
+    let after = threads();
+    assert!(after < before + repetitions / 2, "{before}, then {after}");
+
+    // The first call still has the share open.
+    let started = Instant::now();
+    csi.call_ok(volume.unpublish(&target));
+    assert!(started.elapsed() < Duration::from_secs(30));
+    assert!(!target.exists());
+    server.unblock();
+    csi.call_ok(volume.publish(&target));
+    wait_until("the first call to end", RECOVERY_TIMEOUT, || {
+        let stats = csi.call_ok(volume.stats(&target));
+        !stats.volume_condition.unwrap().abnormal
+    });
+    csi.call_ok(volume.unpublish(&target));
+    assert_eq!(csi.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+#[ignore = "needs NFS; runs in the guest: make vm-test"]
+fn a_share_that_a_program_uses_is_unpublished() {
+    let (csi, node) = driver();
+    let server = NfsServer::start(node.dir());
+    fs::write(server.directory().join("file"), "data").unwrap();
+    fs::create_dir(server.directory().join("below")).unwrap();
+    let volume = volume_on(&server, &[]);
+    let target = csi.target(POD, "pv-1");
+    csi.call_ok(volume.publish(&target));
+    let mut file = File::open(target.join("file")).unwrap();
+    // A mount of somebody else would go with the share.
+    let below = target.join("below");
+    let mount = ["-t", "tmpfs", "tmpfs", utf8(&below)];
+    let _ = Run::capture(Command::new("mount").args(mount)).success();
+    let message = expect_error(
+        csi.call(volume.unpublish(&target)),
+        Code::FailedPrecondition,
+    );
+    let command = format!("umount {}", below.display());
+    assert!(message.contains(&command), "{message}");
+    assert_eq!(mounts_below(&target), [target.clone(), below.clone()]);
+    let _ = Run::capture(Command::new("umount").arg(&below)).success();
+
+    csi.call_ok(volume.unpublish(&target));
+    assert!(!target.exists());
+    let mut data = String::new();
+    file.read_to_string(&mut data).unwrap();
+    assert_eq!(data, "data");
+}
+
+/// The timeout of a mount, with the time that a slow machine may take.
+const MOUNT_TIMEOUT: Duration = Duration::from_secs(110 + 30);
+
+#[test]
+#[ignore = "needs NFS; runs in the guest: make vm-test"]
+fn a_mount_that_hangs_never_appears() {
+    let (csi, node) = driver();
+    let no_reply = Attack::Damaged(Procedure::SetAttributes, Damage::Missing);
+    let server = HostileNfsServer::start(no_reply, &node.dir().join("outside"));
+    let (address, share) = server.share().split_once(':').unwrap();
+    let mut volume = static_volume("pv-1", &[("server", address), ("share", share)]);
+    let mount = mount_of(&mut volume.capability);
+    mount.volume_mount_group = "2000".into();
+    mount.mount_flags = vec![server.options()];
+    let target = csi.target(POD, "pv-1");
+    let started = Instant::now();
+    let message = expect_error(csi.call(volume.publish(&target)), Code::DeadlineExceeded);
+    assert!(started.elapsed() < MOUNT_TIMEOUT);
+    for part in [
+        "volume pv-1: mounting 127.0.0.1:/export hasn't ended",
+        "check that the server answers",
+    ] {
+        assert!(message.contains(part), "{part:?} isn't in: {message}");
+    }
+    let message = expect_error(csi.call(volume.publish(&target)), Code::Aborted);
+    assert!(
+        message.contains("mounting 127.0.0.1:/export for an earlier call"),
+        "{message}"
+    );
+    assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
+    // The first call ends now, at the latest when a repeated one is carried out.
+    server.attack(Attack::Nothing);
+    wait_until("the share to be mounted", RECOVERY_TIMEOUT, || {
+        match csi.call(volume.publish(&target)) {
+            Ok(_) => true,
+            Err(status) => {
+                assert_eq!(status.code(), Code::Aborted, "{status}");
+                false
+            }
+        }
+    });
+    assert_eq!(mounts_below(&target).len(), 1, "mounted once");
+    csi.call_ok(volume.unpublish(&target));
+    assert!(!target.exists());
+    assert_eq!(csi.leftovers(), Vec::<PathBuf>::new());
+}
+
+#[test]
+#[ignore = "needs NFS; runs in the guest: make vm-test"]
+fn a_deleted_share_keeps_other_exports() {
+    let (csi, node) = driver();
+    let server = NfsServer::start(node.dir());
+    let (address, share) = (server.address(), server.directory().display().to_string());
+    let parameters = [("server", &*address), ("share", &*share)];
+    let volume = csi.provision_volume(create_request("pvc-1", &parameters));
+    let directory = server.directory().join("pvc-1");
+    fs::create_dir_all(directory.join("a/other")).unwrap();
+    fs::write(directory.join("a/file"), "data").unwrap();
+    server.export_below("pvc-1/a/other");
+    let kept = directory.join("a/other/kept");
+    server.inside(&["touch", utf8(&kept)]);
+    let message = expect_error(csi.call(volume.delete()), Code::Internal);
+    for part in ["EXDEV", "\"pvc-1/a/other\"", "unmount it on the server"] {
+        assert!(message.contains(part), "{part:?} isn't in: {message}");
+    }
+    server.inside(&["test", "-e", utf8(&kept)]);
+    server.unexport_below("pvc-1/a/other");
+    csi.call_ok(volume.delete());
+    csi.call_ok(volume.delete());
+    assert!(!directory.exists() && server.directory().exists());
 }
 
 #[test]
