@@ -83,27 +83,33 @@ impl ReconcilePass<'_> {
                 "the container was killed and waits for the server of {}, which doesn't answer",
                 record.backing
             );
-            let other = find_other_user(record, &records).map(|other| {
-                let noun = other.owner_noun();
-                format!("{other} uses the same superblock; hint: restore the server, or stop that {noun} too")
-            });
-            let mut numbers = record.superblocks.iter();
-            let other_mount = numbers.find_map(|number| other_mounts.get(number));
-            let obstacle = other.or_else(|| {
-                other_mount.map(|pid| {
-                    format!(
-                        "the mount namespace of process {pid} has the same superblock; hint: restore the server, or \
-                         unmount the share there"
-                    )
-                })
-            });
-            let decision = match obstacle {
+            let decision = match find_obstacle(record, &records, &other_mounts) {
                 None => RemovalDecision::Remove(reason),
                 Some(obstacle) => RemovalDecision::Leave(format!("{reason}; {obstacle}")),
             };
             self.settle(item, decision, |context| abort(context, record, user));
         }
     }
+}
+
+/// Returns why the requests of a volume's superblocks must not be aborted, and the next step; `None` if nothing is
+/// against it.
+fn find_obstacle(
+    record: &VolumeRecord,
+    records: &[(TargetPath, VolumeRecord)],
+    other_mounts: &BTreeMap<DeviceNumber, i32>,
+) -> Option<String> {
+    if let Some(user) = find_other_user(record, records) {
+        let noun = user.owner_noun();
+        return Some(format!(
+            "{user} uses the same superblock; hint: restore the server, or stop that {noun} too"
+        ));
+    }
+    let mut numbers = record.superblocks.iter();
+    let pid = numbers.find_map(|number| other_mounts.get(number))?;
+    Some(format!(
+        "the mount namespace of process {pid} has the same superblock; hint: restore the server, or unmount the share there"
+    ))
 }
 
 /// Returns the records of all volumes that are shares.
