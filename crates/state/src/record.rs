@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn mounts_of_other_shares_with_the_same_superblock_are_left_out() {
+    fn mounts_of_shares_with_the_same_superblock_are_told_apart() {
         let record = VolumeRecord {
             backing: "srv:/export/a".parse().unwrap(),
             superblocks: vec![DeviceNumber::new(0, 42)],
