@@ -131,7 +131,8 @@ fn running_out_of_descriptors_is_logged_and_survived() {
         assert!(lines.len() <= times && are_whole, "{log}");
         lines.len() == times
     };
-    let waiting = UnixStream::connect(ops.socket()).unwrap();
+    let waiting = UnixStream::connect(ops.socket());
+    let waiting = waiting.unwrap_or_else(|error| panic!("{error}; crust_ops: {}", ops.log()));
     wait_until("the failure to be logged", WAIT_TIMEOUT, || is_logged(1));
     let _ = limit_to(before);
     drop(waiting);
