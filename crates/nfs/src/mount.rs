@@ -379,10 +379,8 @@ mod tests {
                 address,
                 version,
             };
-            let start = Instant::now();
             let error = attempt.probe(&mut probe_time).unwrap_err().to_string();
             assert!(error.contains("doesn't answer"), "{error}");
-            assert!(start.elapsed() < PROBE_TIMEOUT);
             assert_eq!(probe_time, Duration::ZERO);
         }
     }

@@ -56,12 +56,13 @@ impl Backing {
         }
     }
 
-    /// Returns whether the source of a mount is the backing or a directory in it. A share is compared by its path alone:
-    /// mounts that share a superblock show the server's name of the first one.
+    /// Returns whether a mount that has a superblock of the backing shows it, or a directory in it, as its source. This
+    /// is always so for a device. A share is compared by its path alone: mounts that share a superblock show the server's
+    /// name of the first one.
     #[must_use]
     pub(crate) fn is_source_of(&self, mount: &Mount) -> bool {
         match self {
-            Self::Device(number) => is_on(mount, *number),
+            Self::Device(_) => true,
             Self::Share(share) => shown_path(mount).is_some_and(|path| is_in(&path, share.path())),
         }
     }

@@ -197,6 +197,9 @@ impl VolumeRecord {
             .iter()
             .filter(|it| self.has_superblock_of(it))
             .collect();
+        if self.backing.has_one_superblock() {
+            return found;
+        }
         if found.iter().any(|mount| self.backing.is_source_of(mount)) {
             found.retain(|mount| self.backing.is_source_of(mount));
         }

@@ -13,7 +13,6 @@ use crust_state::lock::LockError;
 use crust_state::ownership::Conflict;
 use crust_state::record::User;
 use crust_state::state_directory::StateError;
-
 use rustix::io::Errno;
 
 use crate::propagated_mounts::RemainingCopy;
@@ -260,10 +259,7 @@ pub(super) enum Cause {
     #[error("process {pid} can't be identified: {source}")]
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crust_blockfs::errno::Name(*errno))]
-    Call {
-        call: String,
-        errno: rustix::io::Errno,
-    },
+    Call { call: String, errno: Errno },
     #[error("mountInfo: {0}")]
     Info(#[from] InfoError),
     #[error(transparent)]
@@ -298,7 +294,7 @@ pub(super) enum Cause {
     ShareFailed {
         share: Share,
         call: &'static str,
-        errno: rustix::io::Errno,
+        errno: Errno,
     },
     #[error(
         "fsGroup {group}: the server of {share} refuses it: {error}; hint: if the server maps root to another user, export \

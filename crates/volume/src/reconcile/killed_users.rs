@@ -195,10 +195,7 @@ fn find_other_user<'r>(
 /// Finds superblocks of these volumes in mount namespaces other than those of their users: a driver's or kubelet's own
 /// mounts of the server, for example. Returns a process of such a namespace for each superblock.
 fn find_other_mounts(records: &[(TargetPath, VolumeRecord)]) -> BTreeMap<DeviceNumber, i32> {
-    let users = records
-        .iter()
-        .flat_map(|(_, record)| record.users.iter().map(move |user| processes(record, user)));
-    let mut seen: BTreeSet<NamespaceId> = users.flatten().filter_map(namespace_id).collect();
+    let mut seen = user_namespaces(records);
     let numbers: BTreeSet<DeviceNumber> = records
         .iter()
         .flat_map(|(_, record)| record.superblocks.iter().copied())
@@ -214,6 +211,17 @@ fn find_other_mounts(records: &[(TargetPath, VolumeRecord)]) -> BTreeMap<DeviceN
         found.extend(users.map(|mount| (mount.device, pid)));
     }
     found
+}
+
+/// Returns the mount namespaces of the sandboxes and containers that use these volumes. A pending user's process is in
+/// the host's namespace, and the pid of a process that has ended may be that of another one by now.
+fn user_namespaces(records: &[(TargetPath, VolumeRecord)]) -> BTreeSet<NamespaceId> {
+    let users = records.iter().flat_map(|(_, record)| {
+        let users = record.users.iter();
+        let users = users.filter(|user| user.kind != UserKind::Pending && user.process.is_alive());
+        users.flat_map(move |user| processes(record, user))
+    });
+    users.filter_map(namespace_id).collect()
 }
 
 fn all_processes() -> Vec<i32> {
@@ -254,7 +262,7 @@ fn processes(record: &VolumeRecord, user: &User) -> Vec<i32> {
     let sandboxes = record
         .users
         .iter()
-        .filter(|it| it.kind == UserKind::Sandbox);
+        .filter(|it| it.kind == UserKind::Sandbox && it.process.is_alive());
     let mut processes: Vec<i32> = sandboxes.map(|it| it.process.pid).collect();
     let mut pending = vec![user.process.pid];
     let mut seen = BTreeSet::new();
@@ -267,7 +275,8 @@ fn processes(record: &VolumeRecord, user: &User) -> Vec<i32> {
     processes
 }
 
-/// Aborts the requests on mounts with the volume's superblock in a process's namespace. Returns false if the namespace has none.
+/// Aborts the requests on mounts with the volume's superblock in a process's namespace. Returns false if the namespace
+/// has none.
 fn abort_from(pid: i32, record: &VolumeRecord) -> bool {
     let Ok(namespace) = MountNamespace::open(pid) else {
         return false;
@@ -305,4 +314,56 @@ fn is_root_of(fd: &OwnedFd, mount: &Mount) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let stat = statx(fd, c"", flags, StatxFlags::MNT_ID);
     stat.is_ok_and(|stat| stat.stx_mnt_id == u64::from(mount.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use crust_state::Process;
+    use crust_state::record::{Superblock, Version};
+
+    use super::*;
+
+    #[test]
+    fn only_running_sandboxes_and_containers_have_namespaces() {
+        let this = Process::current().unwrap();
+        let ended = Process {
+            boot_id: "another".into(),
+            ..this.clone()
+        };
+        for (kind, process, is_found) in [
+            (UserKind::Container, &this, true),
+            (UserKind::Sandbox, &this, true),
+            (UserKind::Pending, &this, false),
+            (UserKind::Container, &ended, false),
+            (UserKind::Sandbox, &ended, false),
+        ] {
+            let user = User {
+                kind,
+                id: "c".into(),
+                sandbox: "s".into(),
+                pod_uid: "p".into(),
+                process: process.clone(),
+                mounts: Vec::new(),
+                other_mounts: Vec::new(),
+            };
+            let record = VolumeRecord {
+                version: Version,
+                backing: "srv:/export".parse().unwrap(),
+                superblocks: Vec::new(),
+                refused_fs_group: None,
+                superblock: Superblock {
+                    fstype: "nfs4".into(),
+                    options: Vec::new(),
+                    read_only: false,
+                },
+                exclusive: false,
+                prepared_for: Vec::new(),
+                users: vec![user],
+            };
+            let records = [(TargetPath::new("/pods/a/mount").unwrap(), record)];
+            let found = user_namespaces(&records);
+            let own = namespace_id(this.pid).unwrap();
+            assert_eq!(found.contains(&own), is_found, "{kind:?} {process:?}");
+        }
+    }
 }
