@@ -49,6 +49,24 @@ enum CrustCommand {
     /// Check this node for problems with volumes, and suggest fixes; changes nothing, and exits with
     /// an error if a check fails
     Doctor(doctor::DoctorArgs),
+    /// Hold the mount of a share, which is open as standard input, until its user has ended
+    #[command(hide = true, name = crust_volume::HOLD_MOUNT)]
+    HoldMount(HoldMountArgs),
+}
+
+#[derive(Debug, clap::Args)]
+#[allow(
+    clippy::doc_markdown,
+    reason = "clap prints the comments as help, without markup"
+)]
+struct HoldMountArgs {
+    /// The process that makes the mount
+    #[arg(long)]
+    creator: i32,
+    /// target_path of CSI NodePublishVolume
+    target_path: OsString,
+    /// The id of the container or sandbox
+    user: String,
 }
 
 #[allow(
@@ -215,6 +233,16 @@ fn execute(
         CrustCommand::Verb(verb) => run_verb(verb, argv0, &required(config)?),
         CrustCommand::Explain(arguments) => explain::run(arguments, argv0, &required(config)?),
         CrustCommand::Doctor(arguments) => Ok(doctor::run(&arguments, argv0, config)),
+        CrustCommand::HoldMount(arguments) => {
+            let target = target(arguments.target_path)?;
+            crust_volume::hold_mount(
+                &required(config)?,
+                &target,
+                &arguments.user,
+                arguments.creator,
+            )?;
+            Ok(json!({}).into())
+        }
     }
 }
 

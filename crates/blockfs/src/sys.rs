@@ -15,7 +15,7 @@ use nix::sched::CloneFlags;
 use rustix::event::pause;
 use rustix::io::Errno;
 use rustix::ioctl::{Direction, Ioctl, IoctlOutput, Opcode, ioctl, opcode};
-use rustix::mount::MountAttrFlags;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 
@@ -202,6 +202,48 @@ fn mount_setattr_with(mount: BorrowedFd<'_>, flags: c_int, attr: &MountAttr) -> 
 /// `/proc/sys/user/max_mnt_namespaces`.
 pub fn unshare_mount_namespace() -> Result<(), Errno> {
     unshare(CloneFlags::CLONE_NEWNS)
+}
+
+/// Moves the calling thread into a new mount namespace, and unmounts everything there. Files that are open stay usable,
+/// and paths no longer lead anywhere. Doesn't allocate, because children of a raw clone(2) call it.
+///
+/// Fails with the error of unshare(2), mount(2) or umount(2).
+pub fn leave_all_mounts() -> Result<(), Errno> {
+    unshare_mount_namespace()?;
+    // The mounts are copies, and private, so unmounting them affects no other process.
+    mount_change(
+        c"/",
+        MountPropagationFlags::REC | MountPropagationFlags::PRIVATE,
+    )?;
+    unmount(c"/", UnmountFlags::DETACH)
+}
+
+/// Closes all descriptors but standard input, output and error. A program calls this when it starts, before it opens
+/// descriptors of its own.
+///
+/// Fails with the error of `close_range(2)`: ENOSYS before Linux 5.9.
+pub fn close_inherited_descriptors() -> Result<(), Errno> {
+    close_descriptors_from(3)
+}
+
+/// Neither rustix nor nix has `close_range(2)`.
+fn close_descriptors_from(first: libc::c_uint) -> Result<(), Errno> {
+    // SAFETY: the callers don't use the descriptors any more: they are copies in a child process, or were inherited by a
+    // program that has opened none itself.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(last_errno())
+    }
+}
+
+/// Ends the calling process, and continues as a new process in a session of its own, which is no child of the caller's
+/// parent. Working directory and descriptors stay the same. The process must not have other threads, which would end.
+///
+/// Fails with the error of fork(2).
+pub fn continue_in_background() -> Result<(), Errno> {
+    nix::unistd::daemon(true, true).map_err(|errno| Errno::from_raw_os_error(errno as i32))
 }
 
 /// Calls unshare(2) and returns its error. `flags` must not include `CLONE_FILES`: descriptors that other threads open

@@ -35,6 +35,12 @@ impl NfsVersion {
     pub const fn is_v4(self) -> bool {
         !matches!(self, Self::V3)
     }
+
+    /// Returns whether a client has a session with its server (RFC 8881, section 2.10).
+    #[must_use]
+    pub const fn has_session(self) -> bool {
+        matches!(self, Self::V4_1 | Self::V4_2)
+    }
 }
 
 impl fmt::Display for NfsVersion {

@@ -10,6 +10,7 @@ use crust_state::record::{UserKind, UserMount, VolumeRecord};
 use super::acquire::{NewUser, acquire, plan_for_users};
 use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
+use super::mount_holder::MountHolder;
 use super::new_mount::{self, NewMount};
 use super::users::{NewContainer, live_record, pending_user};
 
@@ -23,6 +24,15 @@ pub fn mount_for_container(
     cli: &Path,
 ) -> Result<OwnedFd, VolumeError> {
     acquire_for_container(context, locked, container, mounts, |new, record| {
+        let holder = MountHolder {
+            cli,
+            target: new.volume.target(),
+            user_id: container.id,
+        };
+        let new = NewMount {
+            holder: Some(holder),
+            ..new
+        };
         let mount = new_mount::mount(context, new, record)?;
         let (volume, device) = (new.volume.target(), new.plan.source.backing());
         tracing::info!(%volume, %device, container = container.id, "mounted for the container");
@@ -84,6 +94,7 @@ pub fn mount_reserved(
                     pod_uid: &pod_uid,
                     access,
                     sandbox: None,
+                    holder: None,
                 };
                 let mount = new_mount::mount(context, new, record)?;
                 locked.volume.write_runtime_cli(cli)?;
@@ -122,6 +133,7 @@ fn acquire_for_container<T>(
                     pod_uid: container.pod_uid,
                     access,
                     sandbox: None,
+                    holder: None,
                 };
                 work(new, record)
             },

@@ -9,6 +9,7 @@ use crust_state::{Config, Volume};
 use super::acquire::{NewUser, acquire, empty_record, plan_for_users};
 use super::context::{Context, LockedVolume};
 use super::error::{Cause, VolumeError};
+use super::mount_holder::MountHolder;
 use super::mount_source;
 use super::new_mount::{self, NewMount};
 use super::plan::MountPlan;
@@ -136,6 +137,11 @@ pub(super) fn try_ensure_mounted(
             pod_uid,
             access,
             sandbox: Some(request.sandbox),
+            holder: Some(MountHolder {
+                cli: request.cli,
+                target: volume.target(),
+                user_id: request.sandbox.id(),
+            }),
         };
         let mount = new_mount::mount(context, new, record)?;
         request

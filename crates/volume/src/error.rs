@@ -15,6 +15,7 @@ use crust_state::record::User;
 use crust_state::state_directory::StateError;
 use rustix::io::Errno;
 
+use crate::privileges::PrivilegesError;
 use crate::propagated_mounts::RemainingCopy;
 use crate::sandbox::SandboxError;
 
@@ -260,6 +261,12 @@ pub(super) enum Cause {
     Process { pid: i32, source: std::io::Error },
     #[error("{call}: {}", crust_blockfs::errno::Name(*errno))]
     Call { call: String, errno: Errno },
+    #[error(transparent)]
+    Privileges(#[from] PrivilegesError),
+    #[error(
+        "standard input isn't a mount to hold; hint: only runcrust itself calls hold-mount, when it mounts a share"
+    )]
+    NoMountToHold,
     #[error("mountInfo: {0}")]
     Info(#[from] InfoError),
     #[error(transparent)]

@@ -32,6 +32,7 @@ mod health;
 pub mod host_features;
 mod inspect;
 mod locked_paths;
+mod mount_holder;
 mod mount_source;
 pub mod namespace;
 mod new_mount;
@@ -69,6 +70,7 @@ pub use health::{HealthCheck, VolumeCondition, check_health};
 pub use inspect::{
     BackingDescription, BlockDevice, Inspection, ObservedUser, ShareDescription, inspect,
 };
+pub use mount_holder::{HOLD_MOUNT, hold_mount};
 pub use overview::{VolumeOverview, VolumeState, overviews};
 pub use plan::{VolumeProperties, read_staged, volume_properties};
 pub use preview::{EntryLayout, MountPreview, PreviewPod, VolumeAccess, preview_mount};

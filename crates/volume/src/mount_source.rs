@@ -16,6 +16,7 @@ use crust_state::{Backing, BackingKey, MountInfo};
 
 use super::context::Context;
 use super::error::Cause;
+use super::mount_holder::MountHolder;
 use super::superblock::ShownOptions;
 use crate::sandbox::Sandbox;
 use block_device::BlockDeviceSource;
@@ -90,6 +91,8 @@ pub(super) struct SourceMountRequest<'a> {
     pub(super) exclusive: bool,
     /// The sandbox that the volume is mounted in, if it has one.
     pub(super) sandbox: Option<&'a Sandbox>,
+    /// The process that holds the mount beyond the end of its user; `None` if no such process is wanted.
+    pub(super) holder: Option<MountHolder<'a>>,
 }
 
 /// A mount that isn't attached anywhere.

@@ -11,6 +11,7 @@ use rustix::mount::MountAttrFlags;
 
 use super::context::Context;
 use super::error::Cause;
+use super::mount_holder::MountHolder;
 use super::mount_source::{SourceMount, SourceMountRequest};
 use super::plan::MountPlan;
 use super::progress;
@@ -31,6 +32,8 @@ pub(super) struct NewMount<'a> {
     pub(super) access: DeviceAccess,
     /// The sandbox that the volume is mounted in; `None` if it is mounted for one container.
     pub(super) sandbox: Option<&'a Sandbox>,
+    /// The process that holds the mount beyond the end of its user; `None` if no such process is wanted.
+    pub(super) holder: Option<MountHolder<'a>>,
 }
 
 /// Mounts the file system, carries out a pending resize, and applies fsGroup unless the record says that it has been
@@ -60,6 +63,7 @@ pub(super) fn mount(
         options: &plan.options,
         exclusive,
         sandbox: new.sandbox,
+        holder: new.holder,
     })?;
     if let Some(number) = superblock {
         record.add_superblock(number);

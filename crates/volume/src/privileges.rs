@@ -21,6 +21,8 @@ pub enum Operation {
     Publish,
     /// The hooks that release a container or a sandbox.
     Release,
+    /// The process that holds the mount of a share, once it has left the other mounts.
+    Hold,
 }
 
 impl Operation {
@@ -65,6 +67,7 @@ impl Operation {
             ],
             Self::Publish => &[CAP_SYS_ADMIN, CAP_SYS_PTRACE, CAP_DAC_READ_SEARCH],
             Self::Release => &[CAP_DAC_READ_SEARCH],
+            Self::Hold => &[],
         }
     }
 }
@@ -151,12 +154,13 @@ mod tests {
     use super::*;
     use crust_blockfs::sys::unshare_mount_namespace;
 
-    const OPERATIONS: [(&str, Operation); 5] = [
+    const OPERATIONS: [(&str, Operation); 6] = [
         ("create", Operation::Create),
         ("sandbox", Operation::Sandbox),
         ("mount", Operation::Mount),
         ("publish", Operation::Publish),
         ("release", Operation::Release),
+        ("hold", Operation::Hold),
     ];
 
     #[test]
@@ -164,7 +168,9 @@ mod tests {
         let document = include_str!("../../../docs/privileges.md");
         let (_, table) = document.split_once("\n| capability |").unwrap();
         let (heading, rows) = table.split_once('\n').unwrap();
-        assert!(heading.starts_with(" create | sandbox | mount | publish | release | for |"));
+        assert!(
+            heading.starts_with(" create | sandbox | mount | publish | release | hold | for |")
+        );
         let rows = rows.lines().skip(1).map_while(|row| {
             let mut cells = row.strip_prefix("| `")?.split('|').map(str::trim);
             let name = cells.next()?.trim_end_matches('`');

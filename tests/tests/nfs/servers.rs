@@ -221,6 +221,19 @@ on_each_delegate! {
         assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
     }
 
+    /// The kernel ends its session with the server when the last mount of it goes away, and waits for that.
+    #[ignore = "needs NFS; runs in the guest: make vm-test"]
+    fn an_idle_pod_ends_while_its_server_is_blocked(delegate: Delegate) {
+        let share = Share::new(delegate, "nfs4", &[]);
+        let pod = share.pod();
+        let app = pod.app();
+        let _ = app.sh("echo hello > /data/file");
+        share.server.block();
+        let started = Instant::now();
+        end_pod(&share.node, pod, [app]);
+        assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
+    }
+
     /// The kernel wants to write the program's data to the server before the program ends.
     #[ignore = "needs NFS; runs in the guest: make vm-test"]
     fn a_pod_with_unwritten_data_is_ended_by_gc(delegate: Delegate) {

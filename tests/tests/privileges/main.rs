@@ -2,6 +2,7 @@
 //! `transparency` tests the delegate's capabilities.
 
 mod environment;
+mod holder;
 
 use std::fs::{self, File};
 use std::io::Write as _;

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, major, minor, openat, statat};
 use rustix::io::Errno;
-use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use rustix::stdio::dup2_stdin;
 
 use super::loops::{LoopFile, LoopStatus, decode_device, encode_device, loop_status};
-use super::{exit_child, last_errno, unshare_mount_namespace};
+use super::{close_descriptors_from, exit_child, last_errno, leave_all_mounts};
 use crate::DeviceNumber;
 
 /// A probe that may hang.
@@ -169,7 +168,7 @@ pub(crate) fn start_probe_process(
         // When a process ends, the kernel releases its lowest descriptor last: they are put on a stack (`close_files`,
         // then `task_work_run`). So once the pipe is closed, the devices are closed as well.
         let _ = dup2_stdin(pipe);
-        close_all_but_stdin();
+        let _ = close_descriptors_from(1);
         if open_loop_devices(probes, &mut devices).is_err() {
             exit_child(1);
         }
@@ -181,12 +180,6 @@ pub(crate) fn start_probe_process(
     }
     let child = i32::try_from(child).ok().filter(|child| *child > 0);
     child.and_then(Pid::from_raw).ok_or_else(last_errno)
-}
-
-/// Closes every descriptor except 0. Neither rustix nor nix has `close_range(2)`.
-fn close_all_but_stdin() {
-    // SAFETY: only the child process calls this, and nothing there uses its copies of the descriptors any more.
-    unsafe { libc::syscall(libc::SYS_close_range, 1, libc::c_uint::MAX, 0) };
 }
 
 /// Opens the loop devices, and then leaves all mounts behind. Fails if the process or the node has no descriptor or no
@@ -208,11 +201,8 @@ fn open_loop_devices(
             Err(_) => {}
         }
     }
-    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    // The mounts are copies in a namespace of this process, and private, so unmounting them affects no other process.
-    if has_loop_devices && unshare_mount_namespace().is_ok() && mount_change(c"/", private).is_ok()
-    {
-        let _ = unmount(c"/", UnmountFlags::DETACH);
+    if has_loop_devices {
+        let _ = leave_all_mounts();
     }
     Ok(())
 }

@@ -168,6 +168,11 @@ impl MountSource for ShareSource {
             (NfsNetwork::Sandbox, Some(sandbox)) => mount_from_network(sandbox, share_request)?,
             _ => mount_detached(&share_request)?,
         };
+        if let Some(holder) = request.holder
+            && mounted.version.has_session()
+        {
+            holder.start(&mounted.mount);
+        }
         tracing::debug!(share = %self.0, version = %mounted.version, "mounted the share");
         Ok(SourceMount {
             root: mounted.mount,
