@@ -1,0 +1,314 @@
+//! The API server: objects of all kinds, the logs of containers, and programs in them.
+
+use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use kube::api::{
+    Api, AttachParams, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams,
+    PostParams,
+};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config, ResourceExt};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt;
+
+use crate::arguments::Arguments;
+use crate::manifest;
+
+/// A connection to a cluster, and the node that the scenarios use.
+#[derive(Clone)]
+pub(crate) struct Cluster {
+    client: Client,
+    node: String,
+}
+
+/// The output of a program that was run in a container.
+#[derive(Debug)]
+pub(crate) struct Output {
+    /// Standard output, without the blanks at its end.
+    pub(crate) stdout: String,
+    /// Why the program failed, with its standard error; `None` if it succeeded.
+    pub(crate) failure: Option<String>,
+}
+
+impl Cluster {
+    /// Connects to a cluster, and selects the node.
+    pub(crate) async fn connect(arguments: &Arguments) -> Result<Self> {
+        let options = KubeConfigOptions {
+            context: arguments.context.clone(),
+            ..KubeConfigOptions::default()
+        };
+        let config = match &arguments.kubeconfig {
+            Some(file) => {
+                let read = Kubeconfig::read_from(file);
+                let kubeconfig = read.with_context(|| file.display().to_string())?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await?
+            }
+            None if arguments.context.is_some() => Config::from_kubeconfig(&options).await?,
+            None => Config::infer()
+                .await
+                .context("no cluster is configured; hint: give --kubeconfig, or set KUBECONFIG")?,
+        };
+        let client = Client::try_from(config)?;
+        let node = match &arguments.node {
+            Some(node) => node.clone(),
+            None => first_ready_node(&client).await?,
+        };
+        Ok(Self { client, node })
+    }
+
+    /// Returns the name of the node that the pods run on.
+    pub(crate) fn node(&self) -> &str {
+        &self.node
+    }
+
+    pub(crate) async fn node_object(&self) -> Result<Node> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let node = nodes.get(&self.node).await;
+        node.with_context(|| format!("node {}", self.node))
+    }
+
+    pub(crate) async fn version(&self) -> Result<String> {
+        let version = self.client.apiserver_version().await;
+        Ok(version.context("the API server's version")?.git_version)
+    }
+
+    /// Returns the objects of a kind; all of the cluster's if it has no namespaces, or `namespace` is empty.
+    fn api(&self, kind: &str, namespace: &str) -> Result<Api<DynamicObject>> {
+        let resource = manifest::resource(kind)?;
+        Ok(if is_cluster_wide(kind) || namespace.is_empty() {
+            Api::all_with(self.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(self.client.clone(), namespace, &resource)
+        })
+    }
+
+    fn pods(&self, namespace: &str) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    pub(crate) async fn create(&self, namespace: &str, object: &DynamicObject) -> Result<()> {
+        let kind = object.types.as_ref().map_or("", |types| &types.kind);
+        let created = self
+            .api(kind, namespace)?
+            .create(&PostParams::default(), object)
+            .await;
+        created.with_context(|| format!("create {kind}/{}", object.name_any()))?;
+        Ok(())
+    }
+
+    /// Returns an object as JSON; `None` if it doesn't exist.
+    pub(crate) async fn get(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+    ) -> Result<Option<Value>> {
+        let found = self.api(kind, namespace)?.get_opt(name).await;
+        let found = found.with_context(|| format!("get {kind}/{name}"))?;
+        Ok(found.map(serde_json::to_value).transpose()?)
+    }
+
+    /// Returns all objects of a kind in a namespace as JSON; in all namespaces if it is empty.
+    pub(crate) async fn list(&self, namespace: &str, kind: &str) -> Result<Vec<Value>> {
+        let listed = self
+            .api(kind, namespace)?
+            .list(&ListParams::default())
+            .await;
+        let listed = listed.with_context(|| format!("list {kind}"))?;
+        let values = listed.items.into_iter().map(serde_json::to_value);
+        Ok(values.collect::<Result<_, _>>()?)
+    }
+
+    /// Changes an object by a merge patch (RFC 7386).
+    pub(crate) async fn patch(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+        change: &Value,
+    ) -> Result<()> {
+        let objects = self.api(kind, namespace)?;
+        let parameters = PatchParams::default();
+        let patched = objects
+            .patch(name, &parameters, &Patch::Merge(change))
+            .await;
+        patched.with_context(|| format!("patch {kind}/{name}"))?;
+        Ok(())
+    }
+
+    /// Adds an ephemeral container to a pod.
+    pub(crate) async fn add_ephemeral_container(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: &Value,
+    ) -> Result<()> {
+        let change = json!({"spec": {"ephemeralContainers": [container]}});
+        let pods = self.pods(namespace);
+        let (parameters, patch) = (PatchParams::default(), Patch::Strategic(change));
+        let patched = pods
+            .patch_ephemeral_containers(pod, &parameters, &patch)
+            .await;
+        patched.with_context(|| format!("add an ephemeral container to pod {pod}"))?;
+        Ok(())
+    }
+
+    /// Deletes an object, if it exists. `grace_period` is a pod's, in seconds; with 0 the API server deletes the pod
+    /// without waiting for kubelet.
+    pub(crate) async fn delete(
+        &self,
+        namespace: &str,
+        kind: &str,
+        name: &str,
+        grace_period: Option<u32>,
+    ) -> Result<()> {
+        let parameters = DeleteParams {
+            grace_period_seconds: grace_period,
+            ..DeleteParams::background()
+        };
+        match self.api(kind, namespace)?.delete(name, &parameters).await {
+            Ok(_) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
+            Err(error) => Err(error).with_context(|| format!("delete {kind}/{name}")),
+        }
+    }
+
+    /// Returns what the events about an object say, the oldest first.
+    pub(crate) async fn events(&self, namespace: &str, name: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let selector = ListParams::default().fields(&format!("involvedObject.name={name}"));
+        let events = events.list(&selector).await.context("list Event")?;
+        let texts = events.items.into_iter().map(|event| {
+            let reason = event.reason.unwrap_or_default();
+            format!("{reason}: {}", event.message.unwrap_or_default())
+        });
+        Ok(texts.collect())
+    }
+
+    /// Returns the log of a container; of its first one if no name is given.
+    pub(crate) async fn log(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: Option<&str>,
+    ) -> Result<String> {
+        let parameters = LogParams {
+            container: container.map(str::to_owned),
+            ..LogParams::default()
+        };
+        let log = self.pods(namespace).logs(pod, &parameters).await;
+        log.with_context(|| format!("the log of pod {pod}"))
+    }
+
+    /// Runs a program in a container; in the pod's first one if no name is given.
+    pub(crate) async fn execute(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: Option<&str>,
+        command: &[&str],
+    ) -> Result<Output> {
+        let called = || format!("{command:?} in pod {pod}");
+        let mut parameters = AttachParams::default()
+            .stdin(false)
+            .stdout(true)
+            .stderr(true);
+        if let Some(container) = container {
+            parameters = parameters.container(container);
+        }
+        let process = self
+            .pods(namespace)
+            .exec(pod, command.iter().copied(), &parameters)
+            .await;
+        let mut process = process.with_context(called)?;
+        let status = process.take_status();
+        let (stdout, stderr) = (process.stdout(), process.stderr());
+        let read = async |stream: Option<_>| {
+            let mut text = Vec::new();
+            if let Some(mut stream) = stream {
+                read_to_end(&mut stream, &mut text).await?;
+            }
+            anyhow::Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
+        };
+        let (stdout, stderr) = tokio::try_join!(read(stdout), read(stderr)).with_context(called)?;
+        let status = match status {
+            Some(status) => status.await,
+            None => None,
+        };
+        let status = status.ok_or_else(|| anyhow!("{}: its end wasn't reported", called()))?;
+        Ok(Output {
+            stdout,
+            failure: failure(&status, &stderr),
+        })
+    }
+
+    /// Returns what kubelet says about the node's pods and volumes (`/stats/summary`).
+    pub(crate) async fn stats_summary(&self) -> Result<Value> {
+        let path = format!("/api/v1/nodes/{}/proxy/stats/summary", self.node);
+        let request = http_get(&path)?;
+        let summary = self.client.request(request).await;
+        summary.with_context(|| format!("GET {path}"))
+    }
+}
+
+async fn read_to_end(
+    stream: &mut (impl tokio::io::AsyncRead + Unpin),
+    text: &mut Vec<u8>,
+) -> Result<()> {
+    stream.read_to_end(text).await?;
+    Ok(())
+}
+
+fn http_get(path: &str) -> Result<http::Request<Vec<u8>>> {
+    Ok(http::Request::get(path).body(Vec::new())?)
+}
+
+/// Returns why a program failed; `None` if it succeeded.
+fn failure(status: &Status, stderr: &str) -> Option<String> {
+    if status.status.as_deref() == Some("Success") {
+        return None;
+    }
+    let message = status.message.as_deref().unwrap_or("failed");
+    Some(match stderr {
+        "" => message.to_owned(),
+        stderr => format!("{message}: {stderr}"),
+    })
+}
+
+fn is_cluster_wide(kind: &str) -> bool {
+    matches!(
+        kind,
+        "CSIDriver" | "Namespace" | "PersistentVolume" | "RuntimeClass" | "StorageClass"
+    )
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+async fn first_ready_node(client: &Client) -> Result<String> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes = nodes
+        .list(&ListParams::default())
+        .await
+        .context("list Node")?;
+    let ready = nodes.items.into_iter().find(is_ready);
+    match ready {
+        Some(node) => Ok(node.name_any()),
+        None => bail!("the cluster has no node that is ready and schedulable; hint: give --node"),
+    }
+}
+
+fn is_ready(node: &Node) -> bool {
+    let is_unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
+    let conditions = node
+        .status
+        .as_ref()
+        .and_then(|status| status.conditions.as_ref());
+    let is_ready = conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition.type_ == "Ready" && condition.status == "True");
+    is_ready && is_unschedulable != Some(true)
+}

@@ -1,0 +1,227 @@
+//! Programs of the node that are killed or restarted, and a reboot of the node.
+
+use anyhow::Result;
+use serde_json::json;
+
+use super::{Scenario, scenario};
+use crate::manifest;
+use crate::test::{Progress, Test};
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    scenario!(
+        "kubelet-killed",
+        "Pods keep their volumes while kubelet is killed and started, and are then deleted as usual",
+        PODS,
+        kubelet_killed,
+        true
+    ),
+    scenario!(
+        "engine-killed",
+        "Pods keep their volumes while containerd is killed and started, and new ones start",
+        PODS,
+        engine_killed,
+        true
+    ),
+    scenario!(
+        "killed-under-load",
+        "Pods that start while crust_ops and the driver are killed again and again have their volumes in the end",
+        LOAD,
+        killed_under_load,
+        true
+    ),
+    scenario!(
+        "deleted-without-kubelet",
+        "A pod that is deleted while kubelet is down is cleaned up when kubelet is back",
+        PODS,
+        deleted_without_kubelet,
+        true
+    ),
+    scenario!(
+        "reboot",
+        "After all containers have ended and the state in memory is gone, as after a reboot, pods get their volumes again",
+        PODS,
+        reboot,
+        true
+    ),
+];
+
+const PODS: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sh, -c, echo start >> /data/starts; exec sleep 1000000], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: next}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+/// Kills a service of the node, and starts it again.
+async fn kill_service(test: &Test<'_>, service: &str) -> Result<()> {
+    let _ = test
+        .node
+        .run(&format!("systemctl kill --signal KILL {service}"))
+        .await?;
+    test.step(format_args!("{service} was killed"));
+    // A unit that restarts itself may be starting already.
+    let _ = test.node.run(&format!("systemctl start {service}")).await?;
+    test.step(format_args!("{service} was started"));
+    Ok(())
+}
+
+async fn node_is_ready(test: &Test<'_>) -> Result<()> {
+    test.wait_until(
+        "a program can be run in the pod, so kubelet and the engine work",
+        async || {
+            Ok(match test.sh("a", "true").await {
+                Ok(_) => Progress::Done,
+                Err(error) => Progress::NotYet(format!("{error:#}")),
+            })
+        },
+    )
+    .await
+}
+
+async fn kubelet_killed(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    kill_service(test, "kubelet").await?;
+    node_is_ready(test).await?;
+    test.expect("a", "cat /data/starts", "start").await?;
+    test.deferred("a", 1).await?;
+    test.start(&["Pod/next"]).await?;
+    test.delete("Pod/a").await?;
+    test.expect("next", "cat /data/starts", "start").await
+}
+
+async fn engine_killed(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    kill_service(test, "containerd").await?;
+    node_is_ready(test).await?;
+    test.expect("a", "cat /data/starts", "start").await?;
+    test.start(&["Pod/next"]).await?;
+    test.deferred("a", 1).await?;
+    test.delete("Pod/a").await?;
+    test.expect("next", "cat /data/starts", "start").await
+}
+
+const LOAD: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: load}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: crust-deferred}}}}]
+";
+
+async fn killed_under_load(test: &Test<'_>) -> Result<()> {
+    let names: Vec<String> = (1..=8).map(|number| format!("load-{number}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let mut pod = manifest::find(test.manifest, "Pod/load")?;
+        pod["metadata"]["name"] = json!(name);
+        test.create_object(pod).await?;
+        let program = ["crust_ops", "crust-csi"][number % 2];
+        let _ = test
+            .node
+            .run(&format!("pkill -KILL -x {program} || true"))
+            .await?;
+        test.step(format_args!("{program} was killed"));
+    }
+    for name in &names {
+        test.running(name).await?;
+        test.deferred(name, 1).await?;
+        test.expect(name, "echo hello > /data/file; cat /data/file", "hello")
+            .await?;
+    }
+    for (number, name) in names.iter().enumerate() {
+        test.cluster
+            .delete(&test.namespace, "Pod", name, None)
+            .await?;
+        let program = ["crust-csi", "crust_ops"][number % 2];
+        let _ = test
+            .node
+            .run(&format!("pkill -KILL -x {program} || true"))
+            .await?;
+    }
+    for name in &names {
+        test.gone(&format!("Pod/{name}")).await?;
+    }
+    Ok(())
+}
+
+async fn deleted_without_kubelet(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    let _ = test.node.run("systemctl stop kubelet").await?;
+    test.step("kubelet was stopped");
+    test.cluster
+        .delete(&test.namespace, "Pod", "a", Some(0))
+        .await?;
+    test.gone("Pod/a").await?;
+    let _ = test.node.run("systemctl start kubelet").await?;
+    test.step("kubelet was started");
+    test.wait_until(
+        "nothing of the deleted pod is left on the node",
+        async || {
+            let left = test.node.leftovers().await?;
+            Ok(Progress::of(left.is_empty(), &format_args!("{left:?}")))
+        },
+    )
+    .await?;
+    test.start(&["Pod/next"]).await?;
+    test.expect("next", "cat /data/starts", "start").await
+}
+
+/// Ends all containers of the node at once, removes what a reboot removes, and starts the engine and kubelet. The boot id
+/// stays the same.
+const REBOOT: &str = r#"
+systemctl stop kubelet
+systemctl stop containerd
+# This script runs in a container, too.
+for group in /sys/fs/cgroup /sys/fs/cgroup/*; do
+    echo $$ 2> /dev/null > "$group/cgroup.procs"
+done
+pkill -KILL -f containerd-shim
+for group in $(grep -l kubepods /proc/[0-9]*/cgroup); do
+    process=${group#/proc/}
+    kill -KILL "${process%/cgroup}"
+done
+# The deepest mount points come last in the mount table.
+for mount in $(awk '{print $5}' /proc/self/mountinfo | grep -E '^(/run/containerd|KUBELET/pods)/' | tac); do
+    umount -l "$mount"
+done
+rm -rf --one-file-system /run/crust /run/runcrust /run/containerd
+systemctl start containerd
+systemctl start kubelet
+"#;
+
+async fn reboot(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    let _ = test.sh("a", "sync").await?;
+    let script = REBOOT.replace("KUBELET", &test.arguments.kubelet_dir);
+    let start = format!(
+        "setsid sh -c '{}' > /dev/null 2>&1 &",
+        script.replace('\'', r"'\''")
+    );
+    let _ = test.node.run(&start).await?;
+    test.step("the node's containers are being ended");
+    test.restarted("a", 1).await?;
+    node_is_ready(test).await?;
+    test.expect("a", "cat /data/starts", "start\nstart").await?;
+    test.deferred("a", 1).await?;
+    test.start(&["Pod/next"]).await?;
+    test.delete("Pod/a").await?;
+    test.expect("next", "cat /data/starts", "start\nstart")
+        .await
+}

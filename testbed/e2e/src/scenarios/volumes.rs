@@ -1,0 +1,447 @@
+//! Sources of volumes, access modes, growth, and what kubelet reports.
+
+use anyhow::{Result, bail, ensure};
+use serde_json::{Value, json};
+
+use super::{Scenario, scenario};
+use crate::report::Skip;
+use crate::test::{Progress, Test};
+
+pub(super) const SCENARIOS: &[Scenario] = &[
+    scenario!(
+        "generic-ephemeral",
+        "A generic ephemeral volume is made and deleted with its pod",
+        GENERIC_EPHEMERAL,
+        generic_ephemeral
+    ),
+    scenario!(
+        "inline",
+        "A CSI volume within a pod's spec is made and deleted with its pod",
+        INLINE,
+        inline
+    ),
+    scenario!(
+        "block",
+        "A pod that asks for a raw device gets it, and is not changed by the handler",
+        BLOCK,
+        block
+    ),
+    scenario!(
+        "one-pod",
+        "A second pod of a ReadWriteOncePod claim waits until the first one has ended",
+        ONE_POD,
+        one_pod
+    ),
+    scenario!(
+        "shared",
+        "Two pods of a ReadWriteOnce claim on one node have the same file system",
+        SHARED,
+        shared
+    ),
+    scenario!(
+        "expansion",
+        "A volume grows while a container writes to it",
+        EXPANSION,
+        expansion
+    ),
+    scenario!(
+        "stats",
+        "Kubelet reports the usage of a deferred volume, and its health where that is enabled",
+        STATS,
+        stats
+    ),
+    scenario!(
+        "no-runtime-class",
+        "Data of a pod that forgot its runtimeClassName is kept on the node, and never mixed with the volume's",
+        NO_RUNTIME_CLASS,
+        no_runtime_class
+    ),
+    scenario!(
+        "nfs",
+        "A share of an NFS server is mounted in the sandboxes of two pods",
+        NFS,
+        nfs
+    ),
+];
+
+const GENERIC_EPHEMERAL: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  securityContext: {fsGroup: 2000}
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, ephemeral: {volumeClaimTemplate: {spec: {storageClassName: crust-deferred}}}}]
+";
+
+async fn generic_ephemeral(test: &Test<'_>) -> Result<()> {
+    test.start(&["Pod/a"]).await?;
+    test.deferred("a", 1).await?;
+    test.expect(
+        "a",
+        "echo hello > /data/file; stat -c %g /data/file",
+        "2000",
+    )
+    .await?;
+    test.delete("Pod/a").await?;
+    test.gone("PersistentVolumeClaim/a-v").await
+}
+
+const INLINE: &str = "
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  securityContext: {fsGroup: 2000}
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, csi: {driver: csi.crust.dev, fsType: ext4, volumeAttributes: {crust.dev/defer: 'true', crust.dev/size: 64Mi}}}]
+";
+
+async fn inline(test: &Test<'_>) -> Result<()> {
+    let driver = test.cluster.get("", "CSIDriver", "csi.crust.dev").await?;
+    let modes = driver.map(|driver| driver["spec"]["volumeLifecycleModes"].clone());
+    let modes = modes.unwrap_or_default();
+    if !modes
+        .as_array()
+        .is_some_and(|modes| modes.contains(&json!("Ephemeral")))
+    {
+        bail!(Skip(
+            "the cluster has no CSIDriver csi.crust.dev with inline volumes".to_owned()
+        ));
+    }
+    test.start(&["Pod/a"]).await?;
+    test.deferred("a", 1).await?;
+    test.expect(
+        "a",
+        "echo hello > /data/file; stat -c %g /data/file",
+        "2000",
+    )
+    .await?;
+    test.delete("Pod/a").await
+}
+
+const BLOCK: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: raw}
+spec: {storageClassName: crust-deferred, volumeMode: Block}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeDevices: [{name: v, devicePath: /dev/raw}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: raw}}]
+";
+
+async fn block(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/raw", "Pod/a"]).await?;
+    test.deferred("a", 0).await?;
+    let write = "printf hello | dd of=/dev/raw conv=notrunc 2> /dev/null; head -c 5 /dev/raw";
+    test.expect("a", write, "hello").await
+}
+
+const ONE_POD: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred, accessModes: [ReadWriteOncePod]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+async fn one_pod(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/first"])
+        .await?;
+    test.deferred("first", 1).await?;
+    test.expect("first", "echo hello > /data/file; cat /data/file", "hello")
+        .await?;
+    test.create(&["Pod/second"]).await?;
+    let _ = test.event("second", "ReadWriteOncePod").await?;
+    test.delete("Pod/first").await?;
+    test.running("second").await?;
+    test.expect("second", "cat /data/file", "hello").await
+}
+
+const SHARED: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+async fn shared(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/first", "Pod/second"])
+        .await?;
+    test.deferred("first", 1).await?;
+    test.deferred("second", 1).await?;
+    test.expect("first", "echo hello > /data/file; cat /data/file", "hello")
+        .await?;
+    test.expect("second", "cat /data/file", "hello").await?;
+    let device = test.sh("first", "stat -c %d /data").await?;
+    test.expect("second", "stat -c %d /data", &device).await?;
+    test.delete("Pod/first").await?;
+    test.expect(
+        "second",
+        "echo more >> /data/file; cat /data/file",
+        "hello\nmore",
+    )
+    .await
+}
+
+const EXPANSION: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  containers:
+  - name: a
+    image: busybox
+    command: [sh, -c, while date >> /data/log; do sleep 0.1; done]
+    volumeMounts: [{name: v, mountPath: /data}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+async fn expansion(test: &Test<'_>) -> Result<()> {
+    let class = test.class(&test.arguments.storage_class).await?;
+    if class["allowVolumeExpansion"] != true {
+        bail!(Skip(format!(
+            "StorageClass {} doesn't allow expansion",
+            test.arguments.storage_class
+        )));
+    }
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    let size = async || -> Result<u64> {
+        let size = test.sh("a", "df -k /data | awk 'END {print $2}'").await?;
+        Ok(size.parse()?)
+    };
+    let before = size().await?;
+    let change = json!({"spec": {"resources": {"requests": {"storage": "256Mi"}}}});
+    test.cluster
+        .patch(&test.namespace, "PersistentVolumeClaim", "data", &change)
+        .await?;
+    test.wait_until("the claim has its new capacity", async || {
+        let claim = test.object("PersistentVolumeClaim", "data").await?;
+        let capacity = &claim["status"]["capacity"]["storage"];
+        Ok(Progress::of(capacity == "256Mi", &claim["status"]))
+    })
+    .await?;
+    let after = size().await?;
+    ensure!(
+        after > 2 * before,
+        "the file system has {after} KiB, and had {before} KiB before"
+    );
+    test.step(format_args!(
+        "the file system has grown from {before} KiB to {after} KiB"
+    ));
+    test.restarted("a", 0).await?;
+    test.deferred("a", 1).await
+}
+
+const STATS: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+/// Returns what kubelet reports on a claim's volume in a pod.
+fn volume_stats(summary: &Value, namespace: &str, claim: &str) -> Option<Value> {
+    let pods = summary["pods"].as_array()?;
+    let volumes = pods
+        .iter()
+        .filter_map(|pod| pod["volume"].as_array())
+        .flatten();
+    let reference = json!({"name": claim, "namespace": namespace});
+    let mut found = volumes.filter(|volume| volume["pvcRef"] == reference);
+    found.next().cloned()
+}
+
+async fn stats(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    test.expect(
+        "a",
+        "dd if=/dev/zero of=/data/file bs=1M count=20 2> /dev/null; sync; echo done",
+        "done",
+    )
+    .await?;
+    let mut reported = Value::Null;
+    // Kubelet asks for a volume's stats once a minute.
+    test.wait_until(
+        "kubelet reports at least 20 MiB of the volume as used",
+        async || {
+            let summary = test.cluster.stats_summary().await?;
+            reported = volume_stats(&summary, &test.namespace, "data").unwrap_or_default();
+            Ok(Progress::of(
+                reported["usedBytes"].as_u64() >= Some(20 << 20),
+                &reported,
+            ))
+        },
+    )
+    .await?;
+    for field in ["capacityBytes", "availableBytes", "inodes", "inodesUsed"] {
+        ensure!(
+            reported[field].as_u64() > Some(0),
+            "{field} isn't reported: {reported}"
+        );
+    }
+    let health = &reported["volumeHealthStats"];
+    ensure!(
+        health["abnormal"] != true,
+        "the volume is reported as abnormal: {reported}"
+    );
+    test.step(format_args!("usage: {reported}"));
+    Ok(())
+}
+
+const NO_RUNTIME_CLASS: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: forgot}
+spec:
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: right}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
+async fn no_runtime_class(test: &Test<'_>) -> Result<()> {
+    test.start(&["PersistentVolumeClaim/data", "Pod/forgot"])
+        .await?;
+    test.deferred("forgot", 0).await?;
+    let content = format!("kept for {}", test.uid("forgot").await?);
+    test.expect(
+        "forgot",
+        &format!("echo '{content}' > /data/file; ls /data"),
+        "file",
+    )
+    .await?;
+    test.start(&["Pod/right"]).await?;
+    test.deferred("right", 1).await?;
+    test.expect("right", "ls /data | grep -v lost+found; true", "")
+        .await?;
+    test.delete("Pod/forgot").await?;
+    let kept = format!(
+        "grep -rlF '{content}' {0}/plugins/*/quarantine {0}/pods 2> /dev/null; true",
+        test.arguments.kubelet_dir
+    );
+    let kept = test.node.run(&kept).await?;
+    ensure!(!kept.is_empty(), "the file that the pod wrote is lost");
+    test.step(format_args!("the file that the pod wrote is at {kept}"));
+    // It is the suite's own file, which nobody wants to keep.
+    let _ = test.node.run(&format!("rm -f '{kept}'")).await?;
+    test.expect("right", "ls /data | grep -v lost+found; true", "")
+        .await
+}
+
+const NFS: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: share}
+spec: {storageClassName: crust-nfs-deferred, accessModes: [ReadWriteMany]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: share}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data, readOnly: true}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: share}}]
+";
+
+async fn nfs(test: &Test<'_>) -> Result<()> {
+    let _ = test.class(&test.arguments.nfs_storage_class).await?;
+    test.start(&["PersistentVolumeClaim/share", "Pod/first", "Pod/second"])
+        .await?;
+    test.deferred("first", 1).await?;
+    test.deferred("second", 1).await?;
+    test.expect("first", "echo hello > /data/file; cat /data/file", "hello")
+        .await?;
+    test.expect("second", "cat /data/file", "hello").await?;
+    test.refused("second", None, "echo x > /data/x", "Read-only file system")
+        .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stats_of_a_claim_are_found_by_namespace_and_name() {
+        let volume = |namespace: &str, used: u64| json!({"usedBytes": used, "pvcRef": {"name": "data", "namespace": namespace}});
+        let summary = json!({"pods": [
+            {"volume": [{"usedBytes": 1}, volume("other", 2)]},
+            {},
+            {"volume": [volume("own", 3)]},
+        ]});
+        let found = volume_stats(&summary, "own", "data").unwrap();
+        assert_eq!(found["usedBytes"], 3);
+        assert!(volume_stats(&summary, "own", "logs").is_none());
+    }
+}
