@@ -101,7 +101,21 @@ impl Report {
                 "runcrust": runcrust,
             },
             "scenarios": results.collect::<Vec<_>>(),
+            "summary": {
+                "total": self.results.len(),
+                "passed": self.count("passed"),
+                "failed": self.count("failed"),
+                "skipped": self.count("skipped"),
+            },
         })
+    }
+
+    /// Returns the number of scenarios with an outcome.
+    fn count(&self, outcome: &str) -> usize {
+        let results = self.results.iter();
+        results
+            .filter(|result| result.outcome.name() == outcome)
+            .count()
     }
 }
 
@@ -120,13 +134,8 @@ impl fmt::Display for Report {
                 Outcome::Skipped(reason) => writeln!(formatter, "  {reason}")?,
             }
         }
-        let count = |name| {
-            let results = self.results.iter();
-            results
-                .filter(|result| result.outcome.name() == name)
-                .count()
-        };
-        let [passed, failed, skipped] = ["passed", "failed", "skipped"].map(count);
+        let [passed, failed, skipped] =
+            ["passed", "failed", "skipped"].map(|outcome| self.count(outcome));
         write!(
             formatter,
             "{passed} passed, {failed} failed, {skipped} skipped"
@@ -179,5 +188,7 @@ nfs         skipped     1.5 s  no class
         );
         assert_eq!(scenarios[1]["details"], json!(["pod a: Pending"]));
         assert_eq!(scenarios[2]["reason"], "no class");
+        let summary = json!({"total": 3, "passed": 1, "failed": 1, "skipped": 1});
+        assert_eq!(report().to_json()["summary"], summary);
     }
 }
