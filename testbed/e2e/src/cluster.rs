@@ -23,7 +23,7 @@ pub(crate) struct Cluster {
 }
 
 /// The output of a program that was run in a container.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Output {
     /// Standard output, without the blanks at its end.
     pub(crate) stdout: String,
@@ -60,6 +60,15 @@ impl Cluster {
     /// Returns the name of the node that the pods run on.
     pub(crate) fn node(&self) -> &str {
         &self.node
+    }
+
+    pub(crate) async fn node_count(&self) -> Result<usize> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let nodes = nodes
+            .list(&ListParams::default())
+            .await
+            .context("list Node")?;
+        Ok(nodes.items.len())
     }
 
     pub(crate) async fn node_object(&self) -> Result<Node> {

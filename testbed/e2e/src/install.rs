@@ -1,9 +1,10 @@
 //! Installs the manifests of `deploy/kubernetes` as users do, with kubectl, and removes them in the documented order.
 
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
+use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::arguments::Arguments;
@@ -11,9 +12,6 @@ use crate::cluster::Cluster;
 use crate::manifest;
 use crate::node::{NodeShell, remove_namespace};
 use crate::test::{Patience, Progress, describe_pod};
-
-/// The kustomizations and their namespaces, in the order in which they are installed.
-const PARTS: [(&str, &str); 2] = [("base", "runcrust"), ("csi", "crust-csi")];
 
 /// The namespace of the pod that runs during an upgrade, and its objects.
 const UPGRADED: &str = "crust-e2e-upgrade";
@@ -41,6 +39,7 @@ pub(crate) struct Installation<'a> {
     cluster: &'a Cluster,
     arguments: &'a Arguments,
     directory: PathBuf,
+    has_one_node: bool,
 }
 
 impl<'a> Installation<'a> {
@@ -55,6 +54,7 @@ impl<'a> Installation<'a> {
             cluster,
             arguments,
             directory: directory.to_owned(),
+            has_one_node: cluster.node_count().await? == 1,
         };
         if let Some(older) = &arguments.upgrade_from {
             installation.apply_all(older).await?;
@@ -68,11 +68,11 @@ impl<'a> Installation<'a> {
     }
 
     async fn apply_all(&self, directory: &Path) -> Result<()> {
-        for (part, namespace) in PARTS {
-            self.kubectl(&["apply", "--kustomize"], &directory.join(part))
-                .await?;
-            self.ready(namespace).await?;
-        }
+        self.kubectl("apply", &directory.join("base")).await?;
+        self.ready("runcrust").await?;
+        self.kubectl("apply", self.driver(directory)?.path())
+            .await?;
+        self.ready("crust-csi").await?;
         self.arguments
             .print(&format!("{} is installed", directory.display()));
         Ok(())
@@ -138,11 +138,19 @@ impl<'a> Installation<'a> {
         Patience::new(self.arguments).wait(&what, ready).await
     }
 
+    /// Makes a kustomization of the driver. On a cluster with one node it has the component for expansion, which is for
+    /// such clusters only.
+    fn driver(&self, directory: &Path) -> Result<Kustomization> {
+        Kustomization::new(directory, self.has_one_node)
+    }
+
     /// Removes everything in the order that docs/operators.md gives, and checks that the node's engine has no handler
     /// left.
     pub(crate) async fn remove(&self, node: &NodeShell<'_>) -> Result<()> {
-        self.delete("csi").await?;
-        self.apply("uninstall").await?;
+        self.kubectl("delete", self.driver(&self.directory)?.path())
+            .await?;
+        self.kubectl("apply", &self.directory.join("uninstall"))
+            .await?;
         self.ready("runcrust").await?;
         let handlers = node
             .run("grep -rl runcrust /etc/containerd || true")
@@ -151,28 +159,16 @@ impl<'a> Installation<'a> {
             handlers.is_empty(),
             "the engine's configuration still has the handler: {handlers}"
         );
-        self.delete("base").await?;
+        self.kubectl("delete", &self.directory.join("base")).await?;
         let left = node
-            .run("ls -A /run/crust /run/runcrust 2> /dev/null || true")
+            .run("find /run/crust /run/runcrust -type f 2> /dev/null || true")
             .await?;
-        ensure!(
-            !left.contains("crust-"),
-            "state is left on the node: {left}"
-        );
+        ensure!(left.is_empty(), "state is left on the node: {left}");
+        self.arguments.print("what was installed has been removed");
         Ok(())
     }
 
-    async fn apply(&self, part: &str) -> Result<()> {
-        self.kubectl(&["apply", "--kustomize"], &self.directory.join(part))
-            .await
-    }
-
-    async fn delete(&self, part: &str) -> Result<()> {
-        self.kubectl(&["delete", "--kustomize"], &self.directory.join(part))
-            .await
-    }
-
-    async fn kubectl(&self, command: &[&str], directory: &Path) -> Result<()> {
+    async fn kubectl(&self, verb: &str, directory: &Path) -> Result<()> {
         let mut kubectl = Command::new("kubectl");
         if let Some(file) = &self.arguments.kubeconfig {
             kubectl.arg("--kubeconfig").arg(file);
@@ -180,19 +176,64 @@ impl<'a> Installation<'a> {
         if let Some(context) = &self.arguments.context {
             kubectl.arg("--context").arg(context);
         }
-        let kubectl = kubectl.args(command).arg(directory);
-        let output = kubectl.output().await;
+        let output = kubectl
+            .args([verb, "--kustomize"])
+            .arg(directory)
+            .output()
+            .await;
         let output = output.context("kubectl; hint: --install needs kubectl in the PATH")?;
         if !output.status.success() {
-            let error = String::from_utf8_lossy(&output.stderr);
-            bail!(
-                "kubectl {command:?} {}: {}",
-                directory.display(),
-                error.trim()
-            );
+            let (path, error) = (directory.display(), String::from_utf8_lossy(&output.stderr));
+            bail!("kubectl {verb} --kustomize {path}: {}", error.trim());
         }
         Ok(())
     }
+}
+
+/// A directory with a kustomization, which is removed with this value.
+struct Kustomization(TempDir);
+
+impl Kustomization {
+    /// Makes a kustomization of `csi` of a directory of manifests.
+    fn new(manifests: &Path, has_expansion: bool) -> Result<Self> {
+        let real = manifests.canonicalize();
+        let real = real.with_context(|| manifests.display().to_string())?;
+        let directory = TempDir::new().context("a temporary directory")?;
+        let own = directory
+            .path()
+            .canonicalize()
+            .context("a temporary directory")?;
+        let text = kustomization(&relative_path(&own, &real), has_expansion);
+        std::fs::write(own.join("kustomization.yaml"), text).context("a temporary file")?;
+        Ok(Self(directory))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+/// Returns a kustomization as docs/crust-csi.md shows it. `manifests` is a relative path, which kustomize requires.
+fn kustomization(manifests: &Path, has_expansion: bool) -> String {
+    let manifests = manifests.display();
+    let components = if has_expansion {
+        format!("components: [{manifests}/components/expansion]\n")
+    } else {
+        String::new()
+    };
+    format!(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources: [{manifests}/csi]\n{components}"
+    )
+}
+
+/// Returns the path from a directory to another one. Both are absolute, and without links.
+fn relative_path(from: &Path, to: &Path) -> PathBuf {
+    let is_name = |component: &Component<'_>| matches!(component, Component::Normal(_));
+    let up = from
+        .components()
+        .filter(is_name)
+        .map(|_| Component::ParentDir);
+    up.chain(to.components().filter(is_name)).collect()
 }
 
 fn is_ready(set: &Value) -> bool {
@@ -210,6 +251,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn the_driver_is_installed_by_a_relative_path() {
+        let path = relative_path(Path::new("/tmp/a"), Path::new("/src/deploy/kubernetes"));
+        assert_eq!(path, Path::new("../../src/deploy/kubernetes"));
+        let text = kustomization(&path, true);
+        for line in [
+            "resources: [../../src/deploy/kubernetes/csi]",
+            "components: [../../src/deploy/kubernetes/components/expansion]",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert!(!kustomization(&path, false).contains("components"));
+    }
 
     #[test]
     fn the_pod_of_the_upgrade_has_only_fields_of_its_type() {

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use crate::arguments::Arguments;
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Output};
 use crate::manifest;
 use crate::test::{Patience, Progress};
 
@@ -52,22 +52,40 @@ impl<'a> NodeShell<'a> {
         remove_namespace(self.cluster, self.arguments, NAMESPACE).await
     }
 
-    /// Runs a shell script in the node's mount namespace, and returns its output. Fails if the script fails.
+    /// Runs a shell script in the node's mount namespace, and returns its output. Fails if the script fails. If kubelet or
+    /// the engine doesn't answer, because it is being restarted, the script is run again.
     pub(crate) async fn run(&self, script: &str) -> Result<String> {
         let command = ["nsenter", "-t", "1", "-m", "--", "sh", "-c", script];
-        let output = self.cluster.execute(NAMESPACE, POD, None, &command).await?;
+        let mut output = Output::default();
+        let has_run = async || {
+            let result = self.cluster.execute(NAMESPACE, POD, None, &command).await;
+            Ok(match result {
+                Ok(result) => {
+                    output = result;
+                    Progress::Done
+                }
+                Err(error) => Progress::NotYet(format!("{error:#}")),
+            })
+        };
+        let patience = Patience::new(self.arguments);
+        patience
+            .wait("a script is run on the node", has_run)
+            .await?;
         match output.failure {
             Some(failure) => bail!("on node {}: {script}: {failure}", self.cluster.node()),
             None => Ok(output.stdout),
         }
     }
 
-    /// Returns the lines of the node's mount table whose mount points are in the directory of a pod.
-    pub(crate) async fn volume_mounts(&self, pod_uid: &str) -> Result<Vec<String>> {
+    /// Returns the lines of the node's mount table that show a volume of a pod: a mount at the path of a volume, or a mount
+    /// of one of these devices (`7:3`) anywhere. Kubelet's own mounts of subPaths are of the empty directories there.
+    pub(crate) async fn volume_mounts(
+        &self,
+        pod_uid: &str,
+        devices: &[&str],
+    ) -> Result<Vec<String>> {
         let table = self.run("cat /proc/1/mountinfo").await?;
-        let volumes = format!("/pods/{pod_uid}/volumes/kubernetes.io~csi/");
-        let lines = table.lines().filter(|line| line.contains(&volumes));
-        Ok(lines.map(str::to_owned).collect())
+        Ok(find_volume_mounts(&table, pod_uid, devices))
     }
 
     /// Returns the volumes that are staged on the node, as `runcrust crust list --json` prints them.
@@ -148,6 +166,22 @@ fn pod_of_path(path: &str) -> Option<&str> {
     rest.starts_with("volume").then_some(uid)
 }
 
+fn find_volume_mounts(table: &str, pod_uid: &str, devices: &[&str]) -> Vec<String> {
+    let volumes = format!("/pods/{pod_uid}/volumes/kubernetes.io~csi/");
+    let is_of_volume = |line: &&str| {
+        // Fields 3 and 5 of proc_pid_mountinfo(5).
+        let mut fields = line.split(' ').skip(2);
+        let device = fields.next().unwrap_or_default();
+        let mount_point = fields.nth(1).unwrap_or_default();
+        devices.contains(&device) || mount_point.contains(&volumes)
+    };
+    table
+        .lines()
+        .filter(is_of_volume)
+        .map(str::to_owned)
+        .collect()
+}
+
 fn find_leftovers(volumes: &[Value], mounts: &str, pods: &[&str]) -> Vec<Leftover> {
     let is_gone = |path: &str| pod_of_path(path).is_some_and(|uid| !pods.contains(&uid));
     let targets = volumes
@@ -164,6 +198,20 @@ fn find_leftovers(volumes: &[Value], mounts: &str, pods: &[&str]) -> Vec<Leftove
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_volume_on_the_node_is_found_by_its_path_or_its_device() {
+        let volume = "/k/pods/a/volumes/kubernetes.io~csi/pv/mount";
+        let subpath =
+            format!("1 1 8:1 {volume}/sub /k/pods/a/volume-subpaths/pv/c/0 rw - ext4 /dev/a rw");
+        let mounted = format!("2 1 0:9 / {volume} rw - nfs4 srv:/a rw");
+        let elsewhere = "3 1 7:3 / /mnt rw - ext4 /dev/loop3 rw";
+        let table = format!("{subpath}\n{mounted}\n{elsewhere}");
+        let found = |uid, devices: &[&str]| find_volume_mounts(&table, uid, devices);
+        assert_eq!(found("a", &["7:3"]), [&*mounted, elsewhere]);
+        assert_eq!(found("b", &["7:3"]), [elsewhere]);
+        assert!(found("b", &["7:33"]).is_empty());
+    }
 
     #[test]
     fn leftovers_are_volumes_and_mounts_of_pods_that_are_gone() {

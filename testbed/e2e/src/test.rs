@@ -296,16 +296,21 @@ impl<'a> Test<'a> {
     /// volumes is in use by the pod.
     pub(crate) async fn deferred(&self, pod: &str, count: usize) -> Result<()> {
         let uid = self.uid(pod).await?;
-        let mounts = self.node.volume_mounts(&uid).await?;
-        ensure!(
-            mounts.is_empty(),
-            "the node has volumes of pod {pod} mounted: {mounts:?}"
-        );
         let volumes = self.node.staged_volumes().await?;
         let in_use = volumes
             .iter()
             .filter(|it| it["pod_uid"] == *uid && it["state"] == "in use");
-        let found = in_use.count();
+        let in_use: Vec<&Value> = in_use.collect();
+        let devices: Vec<&str> = in_use
+            .iter()
+            .filter_map(|it| it["device_number"].as_str())
+            .collect();
+        let mounts = self.node.volume_mounts(&uid, &devices).await?;
+        ensure!(
+            mounts.is_empty(),
+            "the node has volumes of pod {pod} mounted: {mounts:?}"
+        );
+        let found = in_use.len();
         ensure!(
             found == count,
             "pod {pod} should have {count} deferred volumes in use, but has {found}: {}",

@@ -264,7 +264,7 @@ spec:
   containers:
   - name: a
     image: busybox
-    command: [sh, -c, 'echo start >> /data/starts; if [ $(wc -l < /data/starts) -lt 2 ]; then tail /dev/zero; fi; exec sleep 1000000']
+    command: [sh, -c, 'echo start >> /data/starts; if [ $(wc -l < /data/starts) -lt 2 ]; then exec tail /dev/zero; fi; exec sleep 1000000']
     resources: {limits: {memory: 40Mi}}
     volumeMounts: [{name: v, mountPath: /data}]
   volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
