@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `driver`, `publications` | the state that the calls share; the publications that really exist |
 //! | `controller`, `volume_size` | creates, expands, lists and deletes volumes |
+//! | `volume_files` | creates and deletes records and images, and reserves space |
 //! | `node` | volumes on this node: stage, publish, statistics, expand |
 //! | `record`, `images` | a record and an image file for each volume |
 //! | `format` | fsck, and mkfs on empty volumes |
@@ -21,6 +22,7 @@ mod mounts;
 mod node;
 mod publications;
 mod record;
+mod volume_files;
 mod volume_size;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;

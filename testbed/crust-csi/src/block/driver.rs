@@ -58,12 +58,6 @@ impl BlockDriver {
         Ok(())
     }
 
-    /// Removes the image and the record of a volume that has no data, or whose data is no longer needed.
-    pub(crate) fn remove_volume(&self, id: &str) -> Result<(), Refusal> {
-        self.images.remove(id)?;
-        Ok(self.store.remove(id)?)
-    }
-
     /// Returns the record of a volume. `None` if there is no such volume, or if it is being created or deleted.
     pub(crate) fn find_record(&self, id: &str) -> Result<Option<Record>, Refusal> {
         let record = self.store.load(id)?;
