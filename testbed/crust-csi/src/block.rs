@@ -6,6 +6,7 @@
 //! | `controller`, `volume_size` | creates, expands, lists and deletes volumes |
 //! | `volume_files` | creates and deletes records and images, and reserves space |
 //! | `node` | volumes on this node: stage, publish, statistics, expand |
+//! | `inline_attributes` | attributes of a volume in the spec of a pod |
 //! | `record`, `images` | a record and an image file for each volume |
 //! | `format` | fsck, and mkfs on empty volumes |
 //! | `mounts` | mounts of file systems and device nodes on the host |
@@ -18,6 +19,7 @@ mod driver;
 mod format;
 mod image_health;
 mod images;
+mod inline_attributes;
 mod mounts;
 mod node;
 mod publications;

@@ -12,12 +12,14 @@ use crust_proto::csi::v1::{
     list_volumes_response,
 };
 
+use super::driver::check_of_claim;
 use super::record::{Lifecycle, Record};
 use super::volume_size::min_size;
 use super::{BlockDriver, Capability};
 use crate::capability::Parameters;
 use crate::capacity_range::SizeRange;
 use crate::features::Feature;
+use crate::inline_volume::is_inline_id;
 use crate::refusal::Refusal;
 use crate::requests::{
     check_name, check_present, check_unsupported_fields, check_validation_request, to_signed,
@@ -74,6 +76,7 @@ impl BlockDriver {
             self.check_no_image(id)?;
             return Ok(DeleteVolumeResponse {});
         };
+        check_of_claim(id)?;
         self.check_unpublished(id, &record)?;
         if self.loop_device(id)?.is_some() {
             self.detach_unused(id)?;
@@ -95,7 +98,7 @@ impl BlockDriver {
         request: ValidateVolumeCapabilitiesRequest,
     ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
         check_validation_request(&request)?;
-        let record = self.record(&request.volume_id)?;
+        let record = self.record_of_claim(&request.volume_id)?;
         let features = &self.context.features;
         let checked = Capability::all_from_request(&request.volume_capabilities, features)
             .map_err(Refusal::from)
@@ -120,8 +123,8 @@ impl BlockDriver {
         Ok(validation_response(request, checked))
     }
 
-    /// Handles `ListVolumes`. A page begins with the volume that the token names, or with the next one if that volume
-    /// has been deleted.
+    /// Handles `ListVolumes`. Inline volumes are not listed, because `CreateVolume` didn't create them. A page begins
+    /// with the volume that the token names, or with the next one if that volume has been deleted.
     pub(crate) fn list(
         &self,
         request: &ListVolumesRequest,
@@ -133,7 +136,8 @@ impl BlockDriver {
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
             // A volume that is being created or deleted is not listed.
-            let Some(record) = record.filter(|it| it.lifecycle == Lifecycle::Ready) else {
+            let is_listed = |it: &Record| it.lifecycle == Lifecycle::Ready && !is_inline_id(&id);
+            let Some(record) = record.filter(is_listed) else {
                 continue;
             };
             if most != 0 && entries.len() == most {
@@ -158,7 +162,7 @@ impl BlockDriver {
             .check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
-        let record = self.record(id)?;
+        let record = self.record_of_claim(id)?;
         let health = self.image_health(id, &record)?;
         if !health.is_healthy() {
             // A volume that is being deleted loses its image first.
@@ -181,7 +185,8 @@ impl BlockDriver {
         let mut response = ControllerListVolumeHealthResponse::default();
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
-            let Some(record) = record.filter(|it| it.lifecycle == Lifecycle::Ready) else {
+            let is_listed = |it: &Record| it.lifecycle == Lifecycle::Ready && !is_inline_id(&id);
+            let Some(record) = record.filter(is_listed) else {
                 continue;
             };
             let health = self.image_health(&id, &record)?;
@@ -240,14 +245,14 @@ impl BlockDriver {
         let range = range.filter(given);
         let range = range.ok_or_else(|| Refusal::field("capacity_range", "is required"))?;
         let range = SizeRange::from_request(Some(range))?;
-        let mut record = self.record(id)?;
+        let mut record = self.record_of_claim(id)?;
         self.check_not_truncated(id, &record)?;
         let size = range.expanded_size(record.capacity)?;
         if size > record.capacity {
             let more = size - record.capacity;
             record.capacity = size;
             // The record is written last. An image that is smaller than its record says was truncated.
-            self.reserve(more, || {
+            self.reserve(id, more, || {
                 self.images.grow(id, size)?;
                 Ok(self.store.save(id, &record)?)
             })?;

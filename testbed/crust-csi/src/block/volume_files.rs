@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use super::BlockDriver;
 use super::images::{FileSystemSpace, ImageError};
 use super::record::{Lifecycle, Record};
+use crate::inline_volume::is_inline_id;
 use crate::refusal::Refusal;
 use crate::store::is_id;
 
@@ -15,6 +16,8 @@ pub(crate) struct Space {
     pub(crate) bytes: u64,
     /// The sum of the volumes' sizes.
     pub(crate) reserved: u64,
+    /// The part of it that inline volumes have.
+    reserved_inline: u64,
     /// Whether the file system is mounted read-only.
     pub(crate) is_read_only: bool,
 }
@@ -27,7 +30,9 @@ impl BlockDriver {
         mut record: Record,
     ) -> Result<Record, Refusal> {
         let size = record.capacity;
-        self.reserve(size, || self.store.save(id, &record).map_err(Refusal::from))?;
+        self.reserve(id, size, || {
+            self.store.save(id, &record).map_err(Refusal::from)
+        })?;
         record.lifecycle = Lifecycle::Ready;
         let made = self.images.create(id, size).map_err(Refusal::from);
         let made = made.and_then(|()| Ok(self.store.save(id, &record)?));
@@ -68,9 +73,10 @@ impl BlockDriver {
         }
     }
 
-    /// Calls `save` if enough bytes are available. No other call reserves space meanwhile.
+    /// Calls `save` if enough bytes are available for a volume. No other call reserves space meanwhile.
     pub(crate) fn reserve(
         &self,
+        id: &str,
         bytes: u64,
         save: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<(), Refusal> {
@@ -78,12 +84,13 @@ impl BlockDriver {
             .reservation
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        let available = self.available()?;
-        if bytes > available {
-            return Err(Refusal::OutOfCapacity {
-                requested: bytes,
-                available,
-            });
+        let space = self.space()?;
+        check_available(bytes, self.available_in(space), "volumes", "--capacity")?;
+        if is_inline_id(id)
+            && let Some(capacity) = self.context.settings.inline_capacity
+        {
+            let available = capacity.saturating_sub(space.reserved_inline);
+            check_available(bytes, available, "inline volumes", "--inline-capacity")?;
         }
         save()
     }
@@ -91,14 +98,12 @@ impl BlockDriver {
     /// Returns the number of bytes that are left for new volumes. The full sizes of the existing volumes are
     /// subtracted, not the space that their images occupy: images are sparse.
     pub(crate) fn available(&self) -> Result<u64, Refusal> {
-        let space = self.space()?;
-        let bytes = self
-            .context
-            .settings
-            .capacity
-            .unwrap_or(u64::MAX)
-            .min(space.bytes);
-        Ok(bytes.saturating_sub(space.reserved))
+        Ok(self.available_in(self.space()?))
+    }
+
+    fn available_in(&self, space: Space) -> u64 {
+        let capacity = self.context.settings.capacity.unwrap_or(u64::MAX);
+        capacity.min(space.bytes).saturating_sub(space.reserved)
     }
 
     /// Returns the space for all volumes, regardless of `--capacity`, and how much of it is reserved.
@@ -107,16 +112,38 @@ impl BlockDriver {
             bytes,
             is_read_only,
         } = self.images.space()?;
-        let mut reserved = 0_u64;
+        let (mut reserved, mut reserved_inline) = (0_u64, 0_u64);
         for (id, record) in self.store.all()? {
             let size = self.images.size(&id).unwrap_or_default();
             let size = record.map_or(size, |record| record.capacity.max(size));
             reserved = reserved.saturating_add(size);
+            if is_inline_id(&id) {
+                reserved_inline = reserved_inline.saturating_add(size);
+            }
         }
         Ok(Space {
             bytes,
             reserved,
+            reserved_inline,
             is_read_only,
         })
     }
+}
+
+/// Fails if fewer than the requested bytes are available. `volumes` and `flag` are for the message.
+fn check_available(
+    requested: u64,
+    available: u64,
+    volumes: &'static str,
+    flag: &'static str,
+) -> Result<(), Refusal> {
+    if requested <= available {
+        return Ok(());
+    }
+    Err(Refusal::OutOfCapacity {
+        requested,
+        available,
+        volumes,
+        flag,
+    })
 }
