@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `driver`, `publications` | the state that the calls share; the publications that really exist |
 //! | `controller`, `volume_size` | creates, expands, lists and deletes volumes |
+//! | `volume_files` | creates and deletes records and images, and reserves space |
 //! | `node` | volumes on this node: stage, publish, statistics, expand |
+//! | `inline_attributes` | attributes of a volume in the spec of a pod |
 //! | `record`, `images` | a record and an image file for each volume |
 //! | `format` | fsck, and mkfs on empty volumes |
 //! | `mounts` | mounts of file systems and device nodes on the host |
@@ -17,10 +19,12 @@ mod driver;
 mod format;
 mod image_health;
 mod images;
+mod inline_attributes;
 mod mounts;
 mod node;
 mod publications;
 mod record;
+mod volume_files;
 mod volume_size;
 
 use crust_proto::csi::v1::controller_service_capability::rpc::Type as ControllerRpc;

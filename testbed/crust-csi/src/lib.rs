@@ -7,7 +7,8 @@
 //! | `csi_driver` | the interface between the services and the drivers |
 //! | `block`, `nfs` | the drivers for block volumes and for shares of NFS servers |
 //! | `driver_context` | the state that both drivers have: the lock of the data directory, target paths, deferral |
-//! | `requests`, `capability`, `capacity_range` | fields of requests |
+//! | `requests`, `capability`, `capacity_range`, `quantity` | fields of requests |
+//! | `inline_volume` | recognizes volumes in the spec of a pod |
 //! | `publish_decision` | whether a pod may use a volume that other pods use |
 //! | `store`, `serde_text` | a record for each volume; serialisation by `Display` and `FromStr` |
 //! | `mounts`, `target_cleanup` | mounts on the host; removal of target paths |
@@ -27,11 +28,13 @@ mod driver_context;
 mod features;
 mod field_error;
 mod health;
+mod inline_volume;
 mod kubelet_paths;
 mod mounts;
 mod nfs;
 mod ops;
 mod publish_decision;
+mod quantity;
 mod refusal;
 mod requests;
 mod serde_text;

@@ -81,9 +81,16 @@ pub(crate) enum Refusal {
     Range(String),
     /// The space for volumes doesn't suffice.
     #[error(
-        "{requested} bytes are requested, and {available} are left for volumes; hint: delete volumes, or raise --capacity"
+        "{requested} bytes are requested, and {available} are left for {volumes}; hint: delete volumes, or raise {flag}"
     )]
-    OutOfCapacity { requested: u64, available: u64 },
+    OutOfCapacity {
+        requested: u64,
+        available: u64,
+        /// The volumes that share the space: "volumes".
+        volumes: &'static str,
+        /// The flag that limits the space.
+        flag: &'static str,
+    },
     /// The request asks for a volume on other nodes. Contains the name of this node.
     #[error(
         "accessibility_requirements: this driver creates volumes on node {0} only, which is not among the requested nodes"
@@ -212,6 +219,21 @@ impl Refusal {
         }
     }
 
+    /// Returns whether kubelet assumes after this error that a publish has certainly failed. kubelet then doesn't call
+    /// `NodeUnpublishVolume`; after other errors it does. The rule is kubelet's `isFinalError`
+    /// (`pkg/volume/csi/csi_client.go`).
+    pub(crate) fn is_final(&self) -> bool {
+        let (code, _) = self.code_and_reason();
+        !matches!(
+            code,
+            Code::Cancelled
+                | Code::DeadlineExceeded
+                | Code::Unavailable
+                | Code::ResourceExhausted
+                | Code::Aborted
+        )
+    }
+
     const fn volume(&self) -> Option<&String> {
         match self {
             Self::NoVolume(volume)
@@ -271,5 +293,31 @@ impl Refusal {
             field,
         };
         reply.into_status()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_an_uncertain_error_kubelet_unpublishes() {
+        let volume = || "v".to_owned();
+        let full = Refusal::OutOfCapacity {
+            requested: 2,
+            available: 1,
+            volumes: "volumes",
+            flag: "--capacity",
+        };
+        for (refusal, is_final) in [
+            (Refusal::Pending(volume()), false),
+            (full, false),
+            (Refusal::NoVolume(volume()), true),
+            (Refusal::state("v", "in use"), true),
+            (Refusal::exists("v", "differs"), true),
+            (Refusal::field("volume_id", "is required"), true),
+        ] {
+            assert_eq!(refusal.is_final(), is_final, "{refusal}");
+        }
     }
 }

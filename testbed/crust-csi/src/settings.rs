@@ -58,6 +58,10 @@ pub(crate) struct Settings {
     /// Maximum total size of all volumes in bytes; not with --driver nfs [default: the space in the data directory's file system]
     #[arg(long, value_name = "BYTES")]
     pub(crate) capacity: Option<u64>,
+    /// Maximum total size of the volumes in the specs of pods in bytes; not with --driver nfs [default: no limit other
+    /// than --capacity]
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) inline_capacity: Option<u64>,
     /// Maximum number of volumes in use on this node; 0 is no limit
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(0..), default_value = "0")]
     pub(crate) max_volumes: i64,
@@ -86,8 +90,16 @@ impl Settings {
     /// Parses the command line of this process. Prints an error and ends the process if it is invalid.
     pub(crate) fn parse_or_exit() -> Self {
         let settings = Self::parse();
-        if settings.driver == DriverKind::Nfs && settings.capacity.is_some() {
-            let message = "--capacity can't be used with --driver nfs: the server limits the size of its shares";
+        let sizes = [
+            ("--capacity", settings.capacity),
+            ("--inline-capacity", settings.inline_capacity),
+        ];
+        if settings.driver == DriverKind::Nfs
+            && let Some((flag, _)) = sizes.iter().find(|(_, size)| size.is_some())
+        {
+            let message = format!(
+                "{flag} can't be used with --driver nfs: the server limits the size of its shares"
+            );
             Self::command()
                 .error(ErrorKind::ArgumentConflict, message)
                 .exit();

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::capability::{Capability, FileSystem};
+use crate::inline_volume::is_inline_id;
 use crate::refusal::DataError;
 
 /// Values by a path from a request, in the form of [`path_key`](crate::requests::path_key).
@@ -213,11 +214,11 @@ fn file(id: &str) -> String {
     format!("{id}{SUFFIX}")
 }
 
-/// The prefix of each id.
+/// The prefix of the ids that the driver assigns.
 const PREFIX: &str = "crust-";
 
-/// The number of hex digits of an id. There are enough of them to avoid collisions, and few enough for the file name in
-/// a loop device's status (`LO_NAME_SIZE`).
+/// The number of hex digits in such an id. There are enough of them to avoid collisions, and few enough for the file
+/// name in a loop device's status (`LO_NAME_SIZE`).
 const DIGITS: usize = 32;
 
 /// Derives the id of a volume from its name. Equal names have equal ids, so a repeated request finds the volume.
@@ -227,11 +228,20 @@ pub(crate) fn id_of(name: &str) -> String {
     format!("{PREFIX}{}", &digits[..DIGITS])
 }
 
-/// Returns whether a text has the form of an id. Must be checked because ids are used in file names.
+/// Returns whether a text has the form of an id, either of one that the driver assigns or of one that kubelet generates
+/// for an inline volume. Must be checked because ids are used in file names.
 pub(crate) fn is_id(text: &str) -> bool {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    text.strip_prefix(PREFIX)
-        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit))
+    let is_assigned = text
+        .strip_prefix(PREFIX)
+        .is_some_and(|digits| digits.len() == DIGITS && digits.bytes().all(is_digit));
+    is_assigned || is_inline_id(text)
+}
+
+/// Returns the start of an id, which is short enough for the file name in a loop device's status. Ids that the driver
+/// assigns are returned unchanged. The start of another id has enough digits of a digest to avoid collisions.
+pub(crate) fn short_id(id: &str) -> &str {
+    id.get(..PREFIX.len() + DIGITS).unwrap_or(id)
 }
 
 #[cfg(test)]
@@ -260,6 +270,16 @@ mod tests {
         ] {
             assert!(!is_id(other), "{other}");
         }
+    }
+
+    #[test]
+    fn the_short_id_of_an_inline_volume_is_not_another_volumes() {
+        let inline = format!("csi-{}", "0a".repeat(32));
+        assert!(is_id(&inline));
+        let created = id_of(&inline);
+        assert_eq!(short_id(&created), created);
+        assert_eq!(short_id(&inline), &inline[..38]);
+        assert!(!is_id(short_id(&inline)));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The calls of the controller service: volumes are created, expanded, listed and deleted.
 
 use std::collections::HashMap;
-use std::sync::PoisonError;
 
 use crust_proto::csi::v1::{
     CapacityRange, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
@@ -13,13 +12,14 @@ use crust_proto::csi::v1::{
     list_volumes_response,
 };
 
-use super::images::{FileSystemSpace, ImageError};
+use super::driver::check_of_claim;
 use super::record::{Lifecycle, Record};
 use super::volume_size::min_size;
 use super::{BlockDriver, Capability};
 use crate::capability::Parameters;
 use crate::capacity_range::SizeRange;
 use crate::features::Feature;
+use crate::inline_volume::is_inline_id;
 use crate::refusal::Refusal;
 use crate::requests::{
     check_name, check_present, check_unsupported_fields, check_validation_request, to_signed,
@@ -29,17 +29,6 @@ use crate::store::{id_of, is_id};
 
 /// The topology key, a label whose value is the node's name.
 pub(crate) const TOPOLOGY_KEY: &str = "topology.crust.dev/node";
-
-/// The space for volumes, in bytes.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Space {
-    /// The bytes that images occupy already, and those that are free.
-    pub(crate) bytes: u64,
-    /// The sum of the volumes' sizes.
-    pub(crate) reserved: u64,
-    /// Whether the file system is mounted read-only.
-    pub(crate) is_read_only: bool,
-}
 
 impl BlockDriver {
     /// Handles `CreateVolume`.
@@ -68,18 +57,8 @@ impl BlockDriver {
             None => self.check_no_image(&id)?,
         }
         let size = range.new_size(&usages)?;
-        let mut record = Record::new(&request.name, size, parameters);
-        self.reserve(size, || {
-            self.store.save(&id, &record).map_err(Refusal::from)
-        })?;
-        record.lifecycle = Lifecycle::Ready;
-        let made = self.images.create(&id, size).map_err(Refusal::from);
-        let made = made.and_then(|()| Ok(self.store.save(&id, &record)?));
-        if made.is_err() {
-            // Frees the reserved space. An error is ignored: the driver retries at its next start.
-            let _ = self.remove_volume(&id);
-        }
-        made?;
+        let record = Record::new(&request.name, size, parameters);
+        let record = self.create_volume_files(&id, record)?;
         tracing::info!("volume {id}: created for {:?}, {size} bytes", request.name);
         Ok(self.created(&id, &record))
     }
@@ -93,10 +72,11 @@ impl BlockDriver {
     ) -> Result<DeleteVolumeResponse, Refusal> {
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
-        let Some(mut record) = self.store.load(id)? else {
+        let Some(record) = self.store.load(id)? else {
             self.check_no_image(id)?;
             return Ok(DeleteVolumeResponse {});
         };
+        check_of_claim(id)?;
         self.check_unpublished(id, &record)?;
         if self.loop_device(id)?.is_some() {
             self.detach_unused(id)?;
@@ -106,14 +86,9 @@ impl BlockDriver {
                 );
             }
         }
-        record.lifecycle = Lifecycle::Deleting;
-        if let Err(error) = self.store.save(id, &record) {
-            // The disk can be full, and removing the image frees space. If the driver is killed before the record is
-            // removed, the record has no image, and the volume can't be used.
-            tracing::warn!("{}", crust_state::error_message(&error));
-        }
-        self.remove_volume(id)?;
-        tracing::info!("volume {id}: deleted; it was created for {:?}", record.name);
+        let name = record.name.clone();
+        self.delete_volume_files(id, record)?;
+        tracing::info!("volume {id}: deleted; it was created for {name:?}");
         Ok(DeleteVolumeResponse {})
     }
 
@@ -123,7 +98,7 @@ impl BlockDriver {
         request: ValidateVolumeCapabilitiesRequest,
     ) -> Result<ValidateVolumeCapabilitiesResponse, Refusal> {
         check_validation_request(&request)?;
-        let record = self.record(&request.volume_id)?;
+        let record = self.record_of_claim(&request.volume_id)?;
         let features = &self.context.features;
         let checked = Capability::all_from_request(&request.volume_capabilities, features)
             .map_err(Refusal::from)
@@ -148,8 +123,8 @@ impl BlockDriver {
         Ok(validation_response(request, checked))
     }
 
-    /// Handles `ListVolumes`. A page begins with the volume that the token names, or with the next one if that volume
-    /// has been deleted.
+    /// Handles `ListVolumes`. Inline volumes are not listed, because `CreateVolume` didn't create them. A page begins
+    /// with the volume that the token names, or with the next one if that volume has been deleted.
     pub(crate) fn list(
         &self,
         request: &ListVolumesRequest,
@@ -161,7 +136,8 @@ impl BlockDriver {
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
             // A volume that is being created or deleted is not listed.
-            let Some(record) = record.filter(|it| it.lifecycle == Lifecycle::Ready) else {
+            let is_listed = |it: &Record| it.lifecycle == Lifecycle::Ready && !is_inline_id(&id);
+            let Some(record) = record.filter(is_listed) else {
                 continue;
             };
             if most != 0 && entries.len() == most {
@@ -186,7 +162,7 @@ impl BlockDriver {
             .check_feature(Feature::GetVolumeHealth, "GET_VOLUME_HEALTH")?;
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
-        let record = self.record(id)?;
+        let record = self.record_of_claim(id)?;
         let health = self.image_health(id, &record)?;
         if !health.is_healthy() {
             // A volume that is being deleted loses its image first.
@@ -209,7 +185,8 @@ impl BlockDriver {
         let mut response = ControllerListVolumeHealthResponse::default();
         let volumes = self.store.all()?.into_iter();
         for (id, record) in volumes.skip_while(|(id, _)| id.as_str() < token) {
-            let Some(record) = record.filter(|it| it.lifecycle == Lifecycle::Ready) else {
+            let is_listed = |it: &Record| it.lifecycle == Lifecycle::Ready && !is_inline_id(&id);
+            let Some(record) = record.filter(is_listed) else {
                 continue;
             };
             let health = self.image_health(&id, &record)?;
@@ -268,14 +245,14 @@ impl BlockDriver {
         let range = range.filter(given);
         let range = range.ok_or_else(|| Refusal::field("capacity_range", "is required"))?;
         let range = SizeRange::from_request(Some(range))?;
-        let mut record = self.record(id)?;
+        let mut record = self.record_of_claim(id)?;
         self.check_not_truncated(id, &record)?;
         let size = range.expanded_size(record.capacity)?;
         if size > record.capacity {
             let more = size - record.capacity;
             record.capacity = size;
             // The record is written last. An image that is smaller than its record says was truncated.
-            self.reserve(more, || {
+            self.reserve(id, more, || {
                 self.images.grow(id, size)?;
                 Ok(self.store.save(id, &record)?)
             })?;
@@ -284,70 +261,6 @@ impl BlockDriver {
         Ok(ControllerExpandVolumeResponse {
             capacity_bytes: to_signed(size),
             node_expansion_required: true,
-        })
-    }
-
-    /// Fails if there is an image without a record, because it may contain data.
-    fn check_no_image(&self, id: &str) -> Result<(), Refusal> {
-        if !is_id(id) {
-            return Ok(());
-        }
-        match self.images.size(id) {
-            Err(ImageError::Missing(_)) => Ok(()),
-            Ok(_) => Err(ImageError::NoRecord(self.images.path(id)).into()),
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// Calls `save` if enough bytes are available. No other call reserves space meanwhile.
-    fn reserve(
-        &self,
-        bytes: u64,
-        save: impl FnOnce() -> Result<(), Refusal>,
-    ) -> Result<(), Refusal> {
-        let _guard = self
-            .reservation
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        let available = self.available()?;
-        if bytes > available {
-            return Err(Refusal::OutOfCapacity {
-                requested: bytes,
-                available,
-            });
-        }
-        save()
-    }
-
-    /// Returns the number of bytes that are left for new volumes. The full sizes of the existing volumes are
-    /// subtracted, not the space that their images occupy: images are sparse.
-    fn available(&self) -> Result<u64, Refusal> {
-        let space = self.space()?;
-        let bytes = self
-            .context
-            .settings
-            .capacity
-            .unwrap_or(u64::MAX)
-            .min(space.bytes);
-        Ok(bytes.saturating_sub(space.reserved))
-    }
-
-    /// Returns the space for all volumes, regardless of `--capacity`, and how much of it is reserved.
-    pub(crate) fn space(&self) -> Result<Space, Refusal> {
-        let FileSystemSpace {
-            bytes,
-            is_read_only,
-        } = self.images.space()?;
-        let mut reserved = 0_u64;
-        for (id, record) in self.store.all()? {
-            let size = self.images.size(&id).unwrap_or_default();
-            let size = record.map_or(size, |record| record.capacity.max(size));
-            reserved = reserved.saturating_add(size);
-        }
-        Ok(Space {
-            bytes,
-            reserved,
-            is_read_only,
         })
     }
 

@@ -9,6 +9,7 @@ use crust_state::files::Directory;
 use super::images::{ImageError, Images};
 use super::record::{Lifecycle, Record};
 use crate::driver_context::{DriverContext, StartError};
+use crate::inline_volume::is_inline_id;
 use crate::refusal::Refusal;
 use crate::store::Store;
 
@@ -37,18 +38,19 @@ impl BlockDriver {
     }
 
     /// Removes volumes and file systems whose creation or deletion was interrupted. They have no data, and the caller
-    /// will repeat the call.
+    /// will repeat the call. Also removes inline volumes that are not published, in case nobody repeats the call.
     fn clean_up_interrupted(&self) -> Result<(), StartError> {
         if let Err(error) = self.store.remove_leftovers() {
             tracing::warn!("{}", crust_state::error_message(&error));
         }
         let records = self.store.all();
         for (id, record) in records.map_err(|error| StartError::Volume(error.into()))? {
-            let is_ready = record.is_none_or(|record| record.lifecycle == Lifecycle::Ready);
-            let cleared = if is_ready {
-                self.images.discard_replacement(&id).map_err(Refusal::from)
-            } else {
-                self.remove_volume(&id)
+            let cleared = match record {
+                Some(record) if record.lifecycle != Lifecycle::Ready => self.remove_volume(&id),
+                Some(record) if is_inline_id(&id) && record.published.is_empty() => {
+                    self.remove_inline(&id, &record)
+                }
+                _ => self.images.discard_replacement(&id).map_err(Refusal::from),
             };
             if let Err(error) = cleared {
                 // The other volumes must be usable nevertheless.
@@ -56,12 +58,6 @@ impl BlockDriver {
             }
         }
         Ok(())
-    }
-
-    /// Removes the image and the record of a volume that has no data, or whose data is no longer needed.
-    pub(crate) fn remove_volume(&self, id: &str) -> Result<(), Refusal> {
-        self.images.remove(id)?;
-        Ok(self.store.remove(id)?)
     }
 
     /// Returns the record of a volume. `None` if there is no such volume, or if it is being created or deleted.
@@ -75,6 +71,13 @@ impl BlockDriver {
     pub(crate) fn record(&self, id: &str) -> Result<Record, Refusal> {
         self.find_record(id)?
             .ok_or_else(|| Refusal::NoVolume(id.to_owned()))
+    }
+
+    /// Returns the record of a volume that must exist, in a call that orchestrators only make for volumes of claims.
+    pub(crate) fn record_of_claim(&self, id: &str) -> Result<Record, Refusal> {
+        let record = self.record(id)?;
+        check_of_claim(id)?;
+        Ok(record)
     }
 
     /// Returns the record with the image's size, if that is larger. An image is expanded before its record is written,
@@ -130,4 +133,14 @@ impl BlockDriver {
             )
         })
     }
+}
+
+/// Fails if an id is that of an inline volume, in a call that orchestrators only make for volumes of claims.
+pub(crate) fn check_of_claim(id: &str) -> Result<(), Refusal> {
+    if !is_inline_id(id) {
+        return Ok(());
+    }
+    let message = "it is in the spec of a pod, with which it is created and removed, and has no call other than \
+                   publish, unpublish, statistics and health; hint: use a PersistentVolumeClaim";
+    Err(Refusal::state(id, message))
 }

@@ -9,6 +9,7 @@ use crust_state::files::{Directory, FileError};
 use rustix::fs::StatVfsMountFlags;
 
 use crate::refusal::DataError;
+use crate::store::short_id;
 
 /// The name of the directory with the images, in the data directory.
 const IMAGES: &str = "images";
@@ -81,7 +82,7 @@ impl Images {
 
     /// Returns the path of a volume's image, which need not exist.
     pub(crate) fn path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.img"))
+        self.directory.join(format!("{}.img", short_id(id)))
     }
 
     /// Creates an empty image of `size` bytes. Fails if it exists.
@@ -144,7 +145,7 @@ impl Images {
     }
 
     fn replacement_path(&self, id: &str) -> PathBuf {
-        self.directory.join(format!("{id}.new"))
+        self.directory.join(format!("{}.new", short_id(id)))
     }
 
     fn unlink(&self, path: &Path) -> Result<(), ImageError> {

@@ -2,6 +2,7 @@
 
 mod expand;
 mod health;
+mod inline;
 mod publish;
 mod stage;
 mod stats;

@@ -11,7 +11,7 @@ use crate::store::ByPath;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     version: Version<1>,
-    /// The name in the request that created the volume. The id is derived from it.
+    /// The name in the request that created the volume. The id is derived from it. For an inline volume it is its pod.
     pub(crate) name: String,
     /// The size in bytes.
     pub(crate) capacity: u64,
@@ -30,6 +30,10 @@ pub(crate) struct Record {
     /// staged for the runtime.
     #[serde(default)]
     pub(crate) published: ByPath<Publication>,
+    /// Whether an inline volume was published, so that its pod may have written to it.
+    #[serde(default)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) was_published: bool,
 }
 
 /// The state of a volume between its creation and its end.
@@ -56,6 +60,7 @@ impl Record {
             file_system: None,
             staged: ByPath::new(),
             published: ByPath::new(),
+            was_published: false,
         }
     }
 }

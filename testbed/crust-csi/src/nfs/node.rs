@@ -17,10 +17,10 @@ use super::location::ShareParameters;
 use super::mounts::ANSWER_TIMEOUT;
 use super::share_calls::NoResult;
 use super::{Capability, NfsDriver, Publication, mounts};
-use crate::capability::SIDECAR_PREFIX;
 use crate::driver_context::{check_vacant, ensure_empty_directory, other_volume_staged};
 use crate::features::Feature;
 use crate::health::Health;
+use crate::inline_volume::{is_inline, is_inline_id};
 use crate::kubelet_paths;
 use crate::ops::Backing;
 use crate::publish_decision::{PublishStep, decide};
@@ -283,12 +283,8 @@ pub(super) fn check_file_system(field: &'static str, usage: &Capability) -> Resu
 /// Fails if the volume is in the spec of a pod. Its author could mount any directory that a server exports to the node,
 /// such as the volumes of others.
 fn check_not_inline(id: &str, context: &HashMap<String, String>) -> Result<(), Refusal> {
-    let key = format!("{SIDECAR_PREFIX}ephemeral");
-    let is_told = context.get(&key).is_some_and(|value| value == "true");
-    // kubelet only passes that key to drivers with podInfoOnMount. It generates the id in both cases.
-    let digest = id.strip_prefix("csi-").unwrap_or_default();
-    let is_digest = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_told && !is_digest {
+    // kubelet only sets the key in the context for drivers with podInfoOnMount. It generates the id in both cases.
+    if !is_inline(context) && !is_inline_id(id) {
         return Ok(());
     }
     let reason = "the volume is in the spec of a pod, whose author must not choose a server; hint: use a \

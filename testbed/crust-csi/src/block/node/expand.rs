@@ -32,7 +32,7 @@ impl BlockDriver {
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         check_present("volume_path", &request.volume_path)?;
-        let record = self.record(id)?;
+        let record = self.record_of_claim(id)?;
         let path = parse_volume_path(id, &request.volume_path)?;
         let range = request.capacity_range.unwrap_or_default();
         check_range(&record, range)?;

@@ -14,10 +14,12 @@ use crust_state::TargetPath;
 use crate::block::BlockDriver;
 use crate::block::Publication;
 use crate::block::mounts;
+use crate::block::record::Record;
 use crate::block::{Capability, MountCapability};
 use crate::capability::Parameters;
 use crate::driver_context::{check_vacant, ensure_empty_directory, other_volume_staged};
 use crate::features::Feature;
+use crate::inline_volume::{is_inline, is_inline_id};
 use crate::ops::Backing;
 use crate::publish_decision::{PublishStep, decide};
 use crate::refusal::Refusal;
@@ -33,7 +35,12 @@ impl BlockDriver {
         let id = request.volume_id.as_str();
         check_present("volume_id", id)?;
         let target = parse_path("target_path", &request.target_path)?;
-        let requested = self.requested_publication(request)?;
+        if is_inline(&request.volume_context) {
+            return self.publish_inline(request, &target);
+        }
+        check_id_of_claim(id)?;
+        let parameters = Parameters::from_volume_context(&request.volume_context)?;
+        let requested = self.requested_publication(request, &parameters)?;
         let mut record = self.record(id)?;
         if request.staging_target_path.is_empty() {
             let message = "staging_target_path is required; hint: call NodeStageVolume first";
@@ -55,56 +62,68 @@ impl BlockDriver {
             );
             return Err(Refusal::exists(id, message));
         }
-        // After a reboot the image is not attached, and kubelet may not stage the volume again.
-        let device = self.attach(id, &record)?;
         let _guard = self.context.lock_target(id, &target)?;
-        let existing = self.existing_publications(id, &record)?;
-        let step = decide(id, &path_key(&target), &requested, &existing)?;
+        self.publish_at(id, &mut record, &target, &requested)
+    }
+
+    /// Publishes a volume with a prepared file system at a target path, or completes an existing publication. The
+    /// caller must hold the lock of the path.
+    pub(super) fn publish_at(
+        &self,
+        id: &str,
+        record: &mut Record,
+        target: &TargetPath,
+        requested: &Publication,
+    ) -> Result<NodePublishVolumeResponse, Refusal> {
+        // After a reboot the image is not attached, and kubelet may not stage the volume again.
+        let device = &self.attach(id, record)?;
+        let existing = self.existing_publications(id, record)?;
+        let step = decide(id, &path_key(target), requested, &existing)?;
         if let PublishStep::Existing(there) = step {
-            return self.ensure_published(id, &device, &target, there);
+            return self.ensure_published(id, device, target, there);
         }
-        self.check_not_other_volumes(id, &target)?;
-        let before = record
-            .published
-            .insert(path_key(&target), requested.clone());
+        self.check_not_other_volumes(id, target)?;
+        let before = record.published.insert(path_key(target), requested.clone());
         if before.is_none() {
-            self.check_vacant(id, &device, &target, &requested)?;
+            self.check_vacant(id, device, target, requested)?;
         }
         tracing::info!("volume {id}: {target:?}: {}", requested.describe());
         if requested.by == Mounter::Kubelet {
             // Only the record shows that this publication exists, so it is written last: a failure must leave none.
-            let response = self.ensure_published(id, &device, &target, &requested)?;
-            self.store.save(id, &record)?;
+            let response = self.ensure_published(id, device, target, requested)?;
+            self.store.save(id, record)?;
             return Ok(response);
         }
         // The record is written first, so that whatever is mounted or staged is in a record.
-        self.store.save(id, &record)?;
-        let response = self.ensure_published(id, &device, &target, &requested);
-        if response.is_err() {
+        self.store.save(id, record)?;
+        let response = self.ensure_published(id, device, target, requested);
+        // A publication of an inline volume is kept for the calls that end it.
+        if response.is_err() && !is_inline_id(id) {
             // kubelet doesn't unpublish after a failed publish, and another volume may be published at the path.
             let exists = self
-                .publication_exists(id, slice::from_ref(&device), &path_key(&target), &requested)
+                .publication_exists(id, slice::from_ref(device), &path_key(target), requested)
                 .unwrap_or(true);
             if !exists {
                 match before {
                     // The earlier record may be of a publication that exists but can't be seen now.
-                    Some(before) => drop(record.published.insert(path_key(&target), before)),
-                    None => drop(record.published.remove(&path_key(&target))),
+                    Some(before) => drop(record.published.insert(path_key(target), before)),
+                    None => drop(record.published.remove(&path_key(target))),
                 }
-                self.save_removal(id, &record);
+                self.save_removal(id, record);
             }
         }
         response
     }
 
-    fn requested_publication(
+    /// Reads the publication that a request asks for. `parameters` are those in its volume context.
+    pub(super) fn requested_publication(
         &self,
         request: &NodePublishVolumeRequest,
+        parameters: &Parameters,
     ) -> Result<Publication, Refusal> {
         let capability = request.volume_capability.as_ref();
         let mut usage: Capability =
             Capability::from_request("volume_capability", capability, &self.context.features)?;
-        let parameters = Parameters::from_volume_context(&request.volume_context)?;
         let runtimes = &request.runtime_supported_filesystems;
         let by = match &mut usage.mount {
             None if request.defer_fs_ops => {
@@ -224,6 +243,16 @@ impl BlockDriver {
         loops::set_read_only(&self.images.path(id), read_only).map_err(Refusal::node(id))?;
         mounts::bind_device(device, target).map_err(Refusal::node(id))
     }
+}
+
+/// Fails if an id is that of an inline volume, in a request that doesn't say so.
+fn check_id_of_claim(id: &str) -> Result<(), Refusal> {
+    if !is_inline_id(id) {
+        return Ok(());
+    }
+    let reason = "the id is that of a volume in the spec of a pod, but csi.storage.k8s.io/ephemeral is not true; hint: \
+                  set podInfoOnMount in the CSIDriver";
+    Err(Refusal::field("volume_context", reason))
 }
 
 /// Returns what kubelet passes to the runtime for it to mount (KEP-2857's earlier draft).

@@ -8,6 +8,7 @@ use crust_proto::csi::v1::{
 
 use crate::block::BlockDriver;
 use crate::block::Capability;
+use crate::block::driver::check_of_claim;
 use crate::block::format::{self, FormatRequest, Fstype, Mkfs, NextStep};
 use crate::block::record::Record;
 use crate::capability::Parameters;
@@ -30,7 +31,7 @@ impl BlockDriver {
         let usage =
             Capability::from_request("volume_capability", capability, &self.context.features)?;
         Parameters::from_volume_context(&request.volume_context)?;
-        let mut record = self.record(id)?;
+        let mut record = self.record_of_claim(id)?;
         if self.loop_device(id)?.is_none() {
             // The entries are from before a reboot, or couldn't be removed on a full disk.
             record.staged.clear();
@@ -74,6 +75,7 @@ impl BlockDriver {
             self.unstage_unknown(id, &staging)?;
             return Ok(NodeUnstageVolumeResponse {});
         };
+        check_of_claim(id)?;
         let staging = path_key(&staging);
         let is_last = record.staged.keys().all(|there| *there == staging);
         if is_last {
@@ -89,7 +91,7 @@ impl BlockDriver {
     }
 
     /// Checks the volume's file system, or makes one if the volume is empty.
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         id: &str,
         record: &mut Record,

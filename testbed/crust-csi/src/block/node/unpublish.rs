@@ -14,6 +14,7 @@ use crate::block::Publication;
 use crate::block::mounts;
 use crate::block::record::Record;
 use crate::features::Feature;
+use crate::inline_volume::is_inline_id;
 use crate::kubelet_paths;
 use crate::refusal::Refusal;
 use crate::requests::{check_present, parse_path, path_key};
@@ -30,42 +31,58 @@ impl BlockDriver {
         let target = parse_path("target_path", &request.target_path)?;
         let Some(mut record) = self.find_record(id)? else {
             self.unpublish_unknown(id, &target, request.defer_fs_ops)?;
+            self.remove_interrupted(id)?;
             return Ok(NodeUnpublishVolumeResponse {});
         };
         let _guard = self.context.lock_target(id, &target)?;
+        self.unpublish_at(id, &mut record, &target, request.defer_fs_ops)?;
+        if is_inline_id(id) && record.published.is_empty() {
+            self.remove_unpublished(id, &record)?;
+        }
+        Ok(NodeUnpublishVolumeResponse {})
+    }
+
+    /// Unpublishes a volume from a target path, and removes the publication from its record. The caller must hold the
+    /// lock of the path.
+    pub(super) fn unpublish_at(
+        &self,
+        id: &str,
+        record: &mut Record,
+        target: &TargetPath,
+        defer_fs_ops: bool,
+    ) -> Result<(), Refusal> {
         let devices = self.loop_devices(id)?;
-        let published = record.published.get(&path_key(&target));
+        let published = record.published.get(&path_key(target));
         let by = published.map(|publication| publication.by);
         if published.is_none() {
             // The volume was unpublished before, or the record is an older copy. The path is cleaned up if it is one of
             // kubelet's own and no other volume is there.
-            if !kubelet_paths::is_target(&target) {
-                return Ok(NodeUnpublishVolumeResponse {});
+            if !kubelet_paths::is_target(target) {
+                return Ok(());
             }
-            self.check_not_other_volumes(id, &target)?;
-            if self.is_other_volume_staged(id, &devices, &target)? {
+            self.check_not_other_volumes(id, target)?;
+            if self.is_other_volume_staged(id, &devices, target)? {
                 let message = format!("{} belongs to another volume", target.as_path().display());
                 return Err(Refusal::state(id, message));
             }
-        } else if !self.is_surely_published(id, &devices, &target, published)?
-            && self.other_volume_at(id, &target)?.is_some()
+        } else if !self.is_surely_published(id, &devices, target, published)?
+            && self.other_volume_at(id, target)?.is_some()
         {
             // Another volume is at the path. The volume of this call was never there, or is gone.
-            record.published.remove(&path_key(&target));
-            self.save_publication_removal(id, &record, by)?;
-            return Ok(NodeUnpublishVolumeResponse {});
+            record.published.remove(&path_key(target));
+            return self.save_publication_removal(id, record, by);
         }
         // The volume is unstaged first. Until then a pod may use it.
         if by != Some(Mounter::Driver) && self.context.features.has(Feature::DeferFsOps) {
-            let is_deferred = request.defer_fs_ops || by == Some(Mounter::Runtime);
-            self.context.unstage_deferred(id, &target, is_deferred)?;
+            let is_deferred = defer_fs_ops || by == Some(Mounter::Runtime);
+            self.context.unstage_deferred(id, target, is_deferred)?;
         }
         mounts::unmount(&devices, published, target.as_path()).map_err(Refusal::node(id))?;
-        self.context.clean_up_path(id, &target)?;
-        if record.published.remove(&path_key(&target)).is_some() {
-            self.save_publication_removal(id, &record, by)?;
+        self.context.clean_up_path(id, target)?;
+        if record.published.remove(&path_key(target)).is_some() {
+            self.save_publication_removal(id, record, by)?;
         }
-        Ok(NodeUnpublishVolumeResponse {})
+        Ok(())
     }
 
     /// Saves a record from which a publication was removed. Only the record shows whether a publication that is left to
