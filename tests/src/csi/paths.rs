@@ -26,8 +26,13 @@ impl Csi {
         parent.join("mount")
     }
 
-    /// Returns a volume's image file.
+    /// Returns a volume's image file. The id of an inline volume is too long for its name.
     pub fn image(&self, id: &str) -> PathBuf {
+        let id = if id.starts_with("csi-") {
+            &id[..38]
+        } else {
+            id
+        };
         self.data.join("images").join(format!("{id}.img"))
     }
 

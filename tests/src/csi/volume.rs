@@ -12,7 +12,7 @@ use crust_proto::csi::v1::{
     NodeUnstageVolumeRequest, ValidateVolumeCapabilitiesRequest, VolumeCapability,
 };
 
-use crate::node::utf8;
+use crate::node::{digest, utf8};
 use crate::volume::min_size_mib;
 
 /// A created volume.
@@ -29,6 +29,32 @@ pub struct CsiVolume {
 }
 
 impl CsiVolume {
+    /// Makes a volume in the spec of a pod, with the id and the context that kubelet sends. It has no staging path, and
+    /// `capacity` is 0: kubelet doesn't know the size.
+    pub fn inline(
+        pod: &str,
+        name: &str,
+        capability: VolumeCapability,
+        attributes: &[(&str, &str)],
+    ) -> Self {
+        let of_kubelet = [
+            ("csi.storage.k8s.io/pod.name", "web"),
+            ("csi.storage.k8s.io/pod.namespace", "default"),
+            ("csi.storage.k8s.io/pod.uid", pod),
+            ("csi.storage.k8s.io/serviceAccount.name", "default"),
+            ("csi.storage.k8s.io/ephemeral", "true"),
+        ];
+        let pairs = attributes.iter().chain(&of_kubelet);
+        let pairs = pairs.map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+        Self {
+            id: format!("csi-{}", digest(&format!("{pod}{name}"))),
+            context: pairs.collect(),
+            capacity: 0,
+            capability,
+            staging: PathBuf::new(),
+        }
+    }
+
     pub fn stage(&self) -> NodeStageVolumeRequest {
         NodeStageVolumeRequest {
             volume_id: self.id.clone(),

@@ -123,12 +123,23 @@ handler: {handler}
 #[derive(Debug, Clone)]
 pub struct CsiDriver {
     fs_group_policy: &'static str,
+    has_inline_volumes: bool,
 }
 
 impl CsiDriver {
     /// Makes the `CSIDriver` with this `fsGroupPolicy`: `File`, `None` or `ReadWriteOnceWithFSType`.
     pub fn with(fs_group_policy: &'static str) -> Self {
-        Self { fs_group_policy }
+        Self {
+            fs_group_policy,
+            has_inline_volumes: false,
+        }
+    }
+
+    /// Allows volumes in the spec of a pod, and passes the pod to the driver.
+    #[must_use]
+    pub fn inline_volumes(mut self) -> Self {
+        self.has_inline_volumes = true;
+        self
     }
 }
 
@@ -146,6 +157,13 @@ spec:
   attachRequired: false
   fsGroupPolicy: {policy}
 "
-        )
+        )?;
+        if self.has_inline_volumes {
+            writeln!(
+                f,
+                "  podInfoOnMount: true\n  volumeLifecycleModes: [Persistent, Ephemeral]"
+            )?;
+        }
+        Ok(())
     }
 }

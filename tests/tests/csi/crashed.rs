@@ -37,12 +37,15 @@ struct VolumeUnderTest {
     has_data: bool,
 }
 
+/// Makes a call about the volume.
+type Call = fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>;
+
 /// A call that the driver is killed in.
 struct CrashCase {
     capability: fn() -> VolumeCapability,
     /// Brings the volume into the state that the call expects.
     before: fn(&Scene, &CsiVolume, &PathBuf),
-    call: fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>,
+    call: Call,
     has_data: bool,
     /// Checks the result after the call has succeeded, and unpublishes a deferred volume.
     after: fn(&Scene, &VolumeUnderTest),
@@ -50,10 +53,7 @@ struct CrashCase {
 
 impl CrashCase {
     /// Returns a case with an ext4 that contains data, and without a check of its own.
-    const fn new(
-        before: fn(&Scene, &CsiVolume, &PathBuf),
-        call: fn(&CsiClient, &VolumeUnderTest) -> Result<(), Status>,
-    ) -> Self {
+    const fn new(before: fn(&Scene, &CsiVolume, &PathBuf), call: Call) -> Self {
         Self {
             capability: || filesystem("ext4"),
             before,
@@ -81,10 +81,10 @@ fn set_up(row: &CrashCase, scene: &Scene) -> VolumeUnderTest {
     }
 }
 
-/// Makes the row's call, and kills the driver right after step number `moment`. Steps of the driver and of the programs
+/// Makes a call, and kills the driver right after step number `moment`. Steps of the driver and of the programs
 /// that it runs count. Returns the steps up to the kill. With `None` the driver is not killed.
 fn kill_after_step(
-    row: &CrashCase,
+    call: Call,
     scene: &Scene,
     volume_under_test: &VolumeUnderTest,
     moment: Option<usize>,
@@ -105,7 +105,7 @@ fn kill_after_step(
         || {
             scene.wait_until_listening(|| true);
             armed.store(true, Ordering::SeqCst);
-            (row.call)(scene.client(), volume_under_test)
+            call(scene.client(), volume_under_test)
         },
     );
     if !served.killed {
@@ -114,13 +114,13 @@ fn kill_after_step(
     seen
 }
 
-/// Restarts the driver, repeats the call until it succeeds, and uses and removes the volume.
-fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) {
-    let VolumeUnderTest { volume, target, .. } = volume_under_test;
+/// Restarts the driver, and makes a call until it succeeds.
+fn restart_and_retry(call: Call, scene: &Scene, volume_under_test: &VolumeUnderTest) {
+    let volume = &volume_under_test.volume;
     scene.spawn(scene.command(&[]));
     let mut last = None;
     let succeeded = holds_within(RETRY_TIMEOUT, || {
-        let answer = (row.call)(scene.client(), volume_under_test);
+        let answer = call(scene.client(), volume_under_test);
         let devices = scene.devices(&volume.id);
         assert!(devices.len() <= 1, "{devices:?}");
         last = answer.err();
@@ -131,6 +131,12 @@ fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) 
         "the call keeps failing: {last:?}\n{}",
         scene.log()
     );
+}
+
+/// Restarts the driver, repeats the call until it succeeds, and uses and removes the volume.
+fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) {
+    let VolumeUnderTest { volume, target, .. } = volume_under_test;
+    restart_and_retry(row.call, scene, volume_under_test);
     if scene.ids().is_empty() {
         assert_eq!(scene.leftovers(), Vec::<PathBuf>::new());
         return;
@@ -156,21 +162,35 @@ fn recover(row: &CrashCase, scene: &Scene, volume_under_test: &VolumeUnderTest) 
     scene.remove_volume(volume, &[target]);
 }
 
-/// Kills the driver after each chosen step. Goes on after a failure, and reports all failures at the end.
+/// Kills the driver after each chosen step of the row's call, for a volume of a claim.
 fn kill_at_each_step(row: &CrashCase) {
+    kill_and_recover(
+        row.call,
+        &|scene| set_up(row, scene),
+        &|scene, volume_under_test| recover(row, scene, volume_under_test),
+    );
+}
+
+/// Kills the driver after each chosen step of a call, and recovers. Goes on after a failure, and reports all failures
+/// at the end.
+fn kill_and_recover(
+    call: Call,
+    set_up: &dyn Fn(&Scene) -> VolumeUnderTest,
+    recover: &dyn Fn(&Scene, &VolumeUnderTest),
+) {
     let scene = Scene::with_crust_ops();
-    let volume_under_test = set_up(row, &scene);
-    let steps = kill_after_step(row, &scene, &volume_under_test, None);
-    recover(row, &scene, &volume_under_test);
+    let volume_under_test = set_up(&scene);
+    let steps = kill_after_step(call, &scene, &volume_under_test, None);
+    recover(&scene, &volume_under_test);
     let mut failed = Vec::new();
     for moment in chosen_steps(&steps) {
         let scene = Scene::with_crust_ops();
-        let volume_under_test = set_up(row, &scene);
-        let seen = kill_after_step(row, &scene, &volume_under_test, Some(moment));
+        let volume_under_test = set_up(&scene);
+        let seen = kill_after_step(call, &scene, &volume_under_test, Some(moment));
         let last = format!("{moment}: {}", seen.last().expect("a step"));
         println!("killed right after {last}");
         if catch_unwind(AssertUnwindSafe(|| {
-            recover(row, &scene, &volume_under_test);
+            recover(&scene, &volume_under_test);
         }))
         .is_err()
         {

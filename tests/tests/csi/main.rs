@@ -19,6 +19,7 @@ mod foreign_paths;
 mod groups;
 mod health;
 mod identity;
+mod inline;
 mod list;
 mod modes;
 mod nfs;

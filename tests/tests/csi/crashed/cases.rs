@@ -1,6 +1,7 @@
 //! The calls that the driver is killed in.
 
 mod deferred;
+mod inline;
 
 use std::path::PathBuf;
 
