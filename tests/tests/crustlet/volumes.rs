@@ -4,7 +4,9 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
-use runcrust_tests::manifests::Pod;
+use crust_proto::csi::v1::NodeStageVolumeRequest;
+use runcrust_tests::csi::{CsiVolume, DRIVER, filesystem};
+use runcrust_tests::manifests::{CsiDriver, Pod};
 use runcrust_tests::node::utf8;
 use runcrust_tests::{host, on_each_delegate};
 
@@ -93,6 +95,50 @@ on_each_delegate! {
         assert_eq!(fs::read_to_string(at("there/part/file")).unwrap(), "x\n", "files on the host stay");
         scene.end(&owner);
         scene.assert_nothing_left(&[&data]);
+    }
+
+    /// Volumes in the spec of a pod exist as long as the pod. A new agent finds them.
+    fn inline_volumes_end_with_their_pod(delegate: Delegate) {
+        let scene = Scene::new(delegate);
+        let data = scene.claim("data", "ext4");
+        scene.apply("driver", &[&CsiDriver::with("File").inline_volumes()]);
+        scene.crustlet.wait("the driver to be known", || {
+            let drivers = scene.crustlet.all("csidrivers");
+            drivers.iter().any(|it| it["spec"]["podInfoOnMount"] == true)
+        });
+        let source = |more: &str, attributes: &str| {
+            format!("csi: {{driver: {DRIVER}, {more}volumeAttributes: {{crust.dev/size: 64Mi{attributes}}}}}")
+        };
+        let pod = microvm("web").fs_group(2857).deferred("data").mount("data", "/data");
+        let pod = pod.volume("plain", &source("", "")).mount("plain", "/plain");
+        let pod = pod.volume("asked", &source("fsType: ext3, deferFSMount: true, ", "")).mount("asked", "/asked");
+        let pod = pod.volume("own", &source("", ", crust.dev/defer: \"true\"")).mount_as("own", "/own", "subPath: a/b");
+        scene.run(&pod);
+        let uid = pod.uid();
+        let inline = |name: &str| CsiVolume::inline(&uid, name, filesystem(""), &[]);
+        let device = |name: &str| scene.csi.device(&inline(name).id);
+        let mounts = |name: &str| host::mounts_of_device(&device(name));
+        assert_eq!(host::mounts_below(&scene.target(&pod, "plain")), [scene.target(&pod, "plain")]);
+        assert_eq!((mounts("plain").len(), scene.mount_info(&pod, "plain")), (1, None));
+        for name in ["asked", "own"] {
+            assert_eq!(mounts(name), Vec::<String>::new(), "{name}");
+            let info = scene.mount_info(&pod, name).unwrap_or_else(|| panic!("{name} isn't staged"));
+            assert_eq!(info["device"], utf8(&device(name)), "{info}");
+        }
+        assert_eq!(scene.crustlet.vol_data(&uid, "asked")["deferFSMount"], "true");
+        let script = "for it in plain asked own; do echo $it > /$it/file; done; stat -c '%g %a' /plain /asked";
+        assert_eq!(scene.sh(&pod, script), "2857 2775\n2857 2775");
+        let staged: Vec<NodeStageVolumeRequest> = scene.relay.requests();
+        assert_eq!(staged.len(), 1, "only the volume of the claim is staged");
+
+        scene.crustlet.restart(&[]);
+        scene.csi.restart(&[]);
+        scene.crustlet.wait_pod("web", "Running");
+        assert_eq!(scene.sh(&pod, "cat /plain/file /asked/file /own/file"), "plain\nasked\nown");
+        scene.end(&pod);
+        scene.assert_nothing_left(&[&data]);
+        let left = scene.csi.leftovers();
+        assert_eq!(left.len(), 2, "image and record of the claim's volume: {left:?}");
     }
 
     /// `subPathExpr` is expanded from the container's environment, for every mounter of a volume.

@@ -430,5 +430,10 @@ fn the_driver_matches_its_csidriver_object() {
         "{node_capabilities:?}"
     );
     let modes = spec.volume_lifecycle_modes.unwrap();
-    assert_eq!(modes, ["Persistent"]);
+    assert_eq!(modes, ["Persistent", "Ephemeral"]);
+    // Without the pod's keys the driver doesn't know an inline volume, and refuses it.
+    assert_eq!(spec.pod_info_on_mount, Some(true));
+    let labels = csi_driver.metadata.labels.unwrap();
+    let profile = labels.get("security.openshift.io/csi-ephemeral-volume-profile");
+    assert_eq!(profile.map(String::as_str), Some("restricted"));
 }
