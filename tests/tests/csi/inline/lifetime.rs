@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crust_proto::csi::v1::{GetCapacityRequest, ListVolumesRequest};
+use crust_proto::csi::v1::{GetCapacityRequest, ListVolumesRequest, NodePublishVolumeRequest};
 use runcrust_tests::POD;
 use runcrust_tests::csi::{CsiVolume, create_request, filesystem, mount_of};
 use runcrust_tests::host::mounts_below;
@@ -110,6 +110,27 @@ fn a_volume_keeps_its_data_until_its_pod_ends() {
     assert_nothing_left(&scene);
     scene.call_ok(volume.publish(&target));
     assert!(!target.join("file").exists(), "a new volume");
+    scene.call_ok(volume.unpublish(&target));
+    assert_nothing_left(&scene);
+}
+
+/// By KEP-2857's earlier draft, the runtime mounts what the driver names. Only the record shows the publication.
+#[test]
+fn a_volume_can_be_left_to_kubelets_runtime() {
+    let scene = Scene::new();
+    let volume = inline_volume("scratch");
+    let target = scene.target(POD, "scratch");
+    let request = NodePublishVolumeRequest {
+        runtime_supported_filesystems: vec!["ext4".to_owned()],
+        ..volume.publish(&target)
+    };
+    for _ in 0..2 {
+        let info = scene.call_ok(request.clone()).runtime_mount_info;
+        let source = info.expect("runtime_mount_info").source;
+        assert_eq!(Path::new(&source), scene.device(&volume.id));
+        assert_eq!(mounts_below(&target), Vec::<PathBuf>::new());
+        scene.restart(&[]);
+    }
     scene.call_ok(volume.unpublish(&target));
     assert_nothing_left(&scene);
 }
