@@ -1,5 +1,7 @@
 //! The API server: objects of all kinds, the logs of containers, and programs in them.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, anyhow, bail};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
@@ -14,6 +16,12 @@ use tokio::io::AsyncReadExt;
 
 use crate::arguments::Arguments;
 use crate::manifest;
+
+/// The time that a program in a container may take.
+const EXECUTE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The time that kubelet may take for its stats.
+const STATS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A connection to a cluster, and the node that the scenarios use.
 #[derive(Clone)]
@@ -210,8 +218,21 @@ impl Cluster {
         log.with_context(|| format!("the log of pod {pod}"))
     }
 
-    /// Runs a program in a container; in the pod's first one if no name is given.
+    /// Runs a program in a container; in the pod's first one if no name is given. Fails after a minute: if kubelet or the
+    /// engine is killed, the end of the program is never reported.
     pub(crate) async fn execute(
+        &self,
+        namespace: &str,
+        pod: &str,
+        container: Option<&str>,
+        command: &[&str],
+    ) -> Result<Output> {
+        let executed = self.try_execute(namespace, pod, container, command);
+        let executed = tokio::time::timeout(EXECUTE_TIMEOUT, executed).await;
+        executed.with_context(|| format!("timeout: {command:?} in pod {pod}"))?
+    }
+
+    async fn try_execute(
         &self,
         namespace: &str,
         pod: &str,
@@ -252,12 +273,16 @@ impl Cluster {
         })
     }
 
-    /// Returns what kubelet says about the node's pods and volumes (`/stats/summary`).
+    /// Returns what kubelet says about the node's pods and volumes (`/stats/summary`). Fails after ten seconds: the API
+    /// server waits for a kubelet that ends.
     pub(crate) async fn stats_summary(&self) -> Result<Value> {
         let path = format!("/api/v1/nodes/{}/proxy/stats/summary", self.node);
         let request = http_get(&path)?;
-        let summary = self.client.request(request).await;
-        summary.with_context(|| format!("GET {path}"))
+        let summary = self.client.request(request);
+        let summary = tokio::time::timeout(STATS_TIMEOUT, summary).await;
+        summary
+            .with_context(|| format!("timeout: GET {path}"))?
+            .with_context(|| format!("GET {path}"))
     }
 }
 

@@ -77,6 +77,15 @@ impl<'a> NodeShell<'a> {
         }
     }
 
+    /// Starts a shell script in the node's mount namespace, and doesn't wait for it. For scripts that end kubelet or the
+    /// engine, which carry the output of [`Self::run`].
+    pub(crate) async fn run_in_background(&self, script: &str) -> Result<()> {
+        let quoted = script.replace('\'', r"'\''");
+        // The pause lets the call return before the script begins.
+        let start = format!("setsid sh -c 'sleep 1; {quoted}' > /dev/null 2>&1 < /dev/null &");
+        self.run(&start).await.map(drop)
+    }
+
     /// Returns the lines of the node's mount table that show a volume of a pod: a mount at the path of a volume, or a mount
     /// of one of these devices (`7:3`) anywhere. Kubelet's own mounts of subPaths are of the empty directories there.
     pub(crate) async fn volume_mounts(

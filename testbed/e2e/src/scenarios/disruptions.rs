@@ -1,6 +1,6 @@
 //! Programs of the node that are killed or restarted, and a reboot of the node.
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
@@ -70,15 +70,19 @@ spec:
 
 /// Kills a service of the node, and starts it again.
 async fn kill_service(test: &Test<'_>, service: &str) -> Result<()> {
-    let _ = test
-        .node
-        .run(&format!("systemctl kill --signal KILL {service}"))
-        .await?;
-    test.step(format_args!("{service} was killed"));
+    let start_time = async || {
+        let show = format!("systemctl show --property ExecMainStartTimestampMonotonic {service}");
+        test.node.run(&show).await
+    };
+    let before = start_time().await?;
     // A unit that restarts itself may be starting already.
-    let _ = test.node.run(&format!("systemctl start {service}")).await?;
-    test.step(format_args!("{service} was started"));
-    Ok(())
+    let script = format!("systemctl kill --signal KILL {service}; systemctl start {service}");
+    test.node.run_in_background(&script).await?;
+    test.wait_until(&format!("{service} was killed and started"), async || {
+        let now = start_time().await?;
+        Ok(Progress::of(now != before, &now))
+    })
+    .await
 }
 
 async fn node_is_ready(test: &Test<'_>) -> Result<()> {
@@ -128,49 +132,63 @@ spec:
 
 async fn killed_under_load(test: &Test<'_>) -> Result<()> {
     let names: Vec<String> = (1..=8).map(|number| format!("load-{number}")).collect();
-    for (number, name) in names.iter().enumerate() {
-        let mut pod = manifest::find(test.manifest, "Pod/load")?;
-        pod["metadata"]["name"] = json!(name);
-        test.create_object(pod).await?;
-        let program = ["crust_ops", "crust-csi"][number % 2];
-        let _ = test
-            .node
-            .run(&format!("pkill -KILL -x {program} || true"))
-            .await?;
-        test.step(format_args!("{program} was killed"));
+    for (round, names) in names.chunks(4).enumerate() {
+        for name in names {
+            let mut pod = manifest::find(test.manifest, "Pod/load")?;
+            pod["metadata"]["name"] = json!(name);
+            test.create_object(pod).await?;
+        }
+        kill_programs(test, &format!("start of pods, {round}")).await?;
     }
     for name in &names {
         test.running(name).await?;
         test.deferred(name, 1).await?;
-        test.expect(name, "echo hello > /data/file; cat /data/file", "hello")
-            .await?;
+        let write = "echo hello > /data/file; cat /data/file";
+        test.expect(name, write, "hello").await?;
     }
-    for (number, name) in names.iter().enumerate() {
+    for name in &names {
         test.cluster
             .delete(&test.namespace, "Pod", name, None)
             .await?;
-        let program = ["crust-csi", "crust_ops"][number % 2];
-        let _ = test
-            .node
-            .run(&format!("pkill -KILL -x {program} || true"))
-            .await?;
     }
+    kill_programs(test, "deletion of pods").await?;
     for name in &names {
         test.gone(&format!("Pod/{name}")).await?;
     }
     Ok(())
 }
 
+/// Kills `crust_ops` and the driver. Waits for each of them to run, because kubelet delays their restarts more and more.
+async fn kill_programs(test: &Test<'_>, during: &str) -> Result<()> {
+    for program in ["crust_ops", "crust-csi"] {
+        test.wait_until(&format!("{program} was killed ({during})"), async || {
+            let kill = format!("pkill -KILL -x {program} && echo killed; true");
+            let killed = test.node.run(&kill).await? == "killed";
+            Ok(Progress::of(killed, &"it doesn't run"))
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 async fn deleted_without_kubelet(test: &Test<'_>) -> Result<()> {
     test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
-    let _ = test.node.run("systemctl stop kubelet").await?;
-    test.step("kubelet was stopped");
+    // Nothing can be run on the node while kubelet is down.
+    let script = "systemctl stop kubelet; sleep 30; systemctl start kubelet";
+    test.node.run_in_background(script).await?;
+    test.wait_until("kubelet is down", async || {
+        let answers = test.cluster.stats_summary().await.is_ok();
+        Ok(Progress::of(!answers, &"kubelet answers"))
+    })
+    .await?;
     test.cluster
         .delete(&test.namespace, "Pod", "a", Some(0))
         .await?;
     test.gone("Pod/a").await?;
-    let _ = test.node.run("systemctl start kubelet").await?;
-    test.step("kubelet was started");
+    ensure!(
+        test.cluster.stats_summary().await.is_err(),
+        "kubelet was started before the pod was deleted"
+    );
     test.wait_until(
         "nothing of the deleted pod is left on the node",
         async || {
@@ -210,11 +228,7 @@ async fn reboot(test: &Test<'_>) -> Result<()> {
     test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
     let _ = test.sh("a", "sync").await?;
     let script = REBOOT.replace("KUBELET", &test.arguments.kubelet_dir);
-    let start = format!(
-        "setsid sh -c '{}' > /dev/null 2>&1 &",
-        script.replace('\'', r"'\''")
-    );
-    let _ = test.node.run(&start).await?;
+    test.node.run_in_background(&script).await?;
     test.step("the node's containers are being ended");
     test.restarted("a", 1).await?;
     node_is_ready(test).await?;

@@ -4,8 +4,9 @@ use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
 use super::{Scenario, scenario};
+use crate::manifest;
 use crate::report::Skip;
-use crate::test::{Progress, Test};
+use crate::test::{Progress, Test, describe_pod};
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
@@ -43,6 +44,12 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         "A volume grows while a container writes to it",
         EXPANSION,
         expansion
+    ),
+    scenario!(
+        "expansion-xfs",
+        "An xfs grows while a container writes to it",
+        EXPANSION,
+        expansion_xfs
     ),
     scenario!(
         "stats",
@@ -244,29 +251,52 @@ spec:
 async fn expansion(test: &Test<'_>) -> Result<()> {
     let class = test.class(&test.arguments.storage_class).await?;
     if class["allowVolumeExpansion"] != true {
-        bail!(Skip(format!(
-            "StorageClass {} doesn't allow expansion",
-            test.arguments.storage_class
-        )));
+        let name = &test.arguments.storage_class;
+        bail!(Skip(format!("StorageClass {name} doesn't allow expansion")));
     }
-    test.start(&["PersistentVolumeClaim/data", "Pod/a"]).await?;
+    test.create(&["PersistentVolumeClaim/data"]).await?;
+    grow(test, "256Mi").await
+}
+
+async fn expansion_xfs(test: &Test<'_>) -> Result<()> {
+    let parameters = json!({"csi.storage.k8s.io/fstype": "xfs"});
+    let class = test.create_class("xfs", &parameters).await?;
+    let mut claim = manifest::find(test.manifest, "PersistentVolumeClaim/data")?;
+    claim["spec"]["storageClassName"] = json!(class);
+    claim["spec"]["resources"] = json!({"requests": {"storage": "320Mi"}});
+    test.create_object(claim).await?;
+    grow(test, "1Gi").await
+}
+
+/// Grows the claim while the pod writes to its volume.
+async fn grow(test: &Test<'_>, new_size: &str) -> Result<()> {
+    test.start(&["Pod/a"]).await?;
     let size = async || -> Result<u64> {
         let size = test.sh("a", "df -k /data | awk 'END {print $2}'").await?;
         Ok(size.parse()?)
     };
     let before = size().await?;
-    let change = json!({"spec": {"resources": {"requests": {"storage": "256Mi"}}}});
+    let change = json!({"spec": {"resources": {"requests": {"storage": new_size}}}});
     test.cluster
         .patch(&test.namespace, "PersistentVolumeClaim", "data", &change)
         .await?;
-    let grown = test
-        .wait_until("the claim has its new capacity", async || {
-            let claim = test.object("PersistentVolumeClaim", "data").await?;
-            let capacity = &claim["status"]["capacity"]["storage"];
-            Ok(Progress::of(capacity == "256Mi", &claim["status"]))
-        })
-        .await;
-    if let Err(error) = grown {
+    let has_grown = async || {
+        let claim = test.object("PersistentVolumeClaim", "data").await?;
+        let status = &claim["status"];
+        if status.to_string().contains("CAP_SYS_RESOURCE") {
+            bail!(Skip(
+                "no program of this node may grow an ext4, for lack of CAP_SYS_RESOURCE".to_owned()
+            ));
+        }
+        Ok(Progress::of(
+            status["capacity"]["storage"] == new_size,
+            status,
+        ))
+    };
+    if let Err(error) = test
+        .wait_until("the claim has its new capacity", has_grown)
+        .await
+    {
         // csi-resizer reports that it has begun.
         let events = test.cluster.events(&test.namespace, "data").await?;
         if !events.iter().any(|event| event.contains("Resiz")) {
@@ -282,7 +312,13 @@ async fn expansion(test: &Test<'_>) -> Result<()> {
     test.step(format_args!(
         "the file system has grown from {before} KiB to {after} KiB"
     ));
-    test.restarted("a", 0).await?;
+    let pod = test.pod("a").await?;
+    let restarts = &pod["status"]["containerStatuses"][0]["restartCount"];
+    ensure!(
+        *restarts == 0,
+        "the container was restarted: {}",
+        describe_pod(&pod)
+    );
     test.deferred("a", 1).await
 }
 
