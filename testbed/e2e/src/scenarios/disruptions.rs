@@ -210,7 +210,8 @@ systemctl stop containerd
 for group in /sys/fs/cgroup /sys/fs/cgroup/*; do
     echo $$ 2> /dev/null > "$group/cgroup.procs"
 done
-pkill -KILL -f containerd-shim
+# Names of processes are cut to fifteen characters.
+pkill -KILL -x containerd-shim
 for group in $(grep -l kubepods /proc/[0-9]*/cgroup); do
     process=${group#/proc/}
     kill -KILL "${process%/cgroup}"
