@@ -15,7 +15,8 @@ ENGINES = $(CURDIR)/target/engines
 YOUKI   = $(CURDIR)/target/youki
 MANUALS = $(CURDIR)/target/manuals
 OLD     = $(CURDIR)/target/old
-# Debian release for `make engines` and for the node. `make test` uses this machine's engines.
+E2E     = $(CURDIR)/target/e2e
+# Debian release for `make engines`, `make e2e` and for the node. `make test` uses this machine's engines.
 RELEASE ?= trixie
 PROGRAMS = crust-mount-hook runcrust crust_ops crust-csi crustlet
 TORTURE = 500
@@ -78,17 +79,22 @@ override SUITE :=
 endif
 
 # make ignores variables that it does not know, so `make test test=x` would run all tests.
-KNOWN_VARIABLES := ARCH ARGS BARE CALLS CARGO% CRUN CRUST_ROOT DELEGATE DESTDIR FROM FUZZ_TARGET FUZZ_TIME KUBELET_DIR \
-	MAKE% N ONLY PODS PREFIX PROGRAMS RELEASE ROUNDS ROWS RUNC RUNCRUST_% RUNTIME RUST% SHARE SHORT SOURCE_DATE_EPOCH STEP SUITE \
-	TARGET TEST TORTURE VERSION VM_%
+KNOWN_VARIABLES := ARCH ARGS BARE CALLS CARGO% CRUN CRUST_ROOT DELEGATE DESTDIR E2E_BIN FROM FUZZ_TARGET FUZZ_TIME \
+	KUBELET_DIR MAKE% N ONLY PODS PREFIX PROGRAMS RELEASE ROUNDS ROWS RUNC RUNCRUST_% RUNTIME RUST% SHARE SHORT \
+	SOURCE_DATE_EPOCH STEP SUITE TARGET TEST TORTURE VERSION VM_%
 on_command_line := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 unknown_variables := $(filter-out $(KNOWN_VARIABLES) -%,$(on_command_line))
 ifneq ($(unknown_variables),)
 $(error no target uses the variable $(unknown_variables): `make help` names the variables of each target)
 endif
-ifneq ($(filter TEST SUITE DELEGATE,$(on_command_line)),)
+ifneq ($(filter TEST SUITE,$(on_command_line)),)
 ifeq ($(filter test test-programs lean test-build engines torture,$(MAKECMDGOALS)),)
-$(error TEST, SUITE and DELEGATE are only used by `make test`, `make engines` and `make torture`)
+$(error TEST and SUITE are only used by `make test`, `make engines` and `make torture`)
+endif
+endif
+ifneq ($(filter DELEGATE,$(on_command_line)),)
+ifeq ($(filter test test-programs lean test-build engines torture build e2e e2e-cluster,$(MAKECMDGOALS)),)
+$(error DELEGATE is only used by `make test`, `make engines`, `make torture` and `make e2e`)
 endif
 endif
 
@@ -146,7 +152,7 @@ run-tests = RUNCRUST_BIN_DIR='$(TESTED)' $(TEST_HOST) cargo nextest run --locked
 help: ## List the targets
 	@awk -F ':.*## ' ' \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { \
+		/^[a-z0-9-]+:.*## / { \
 			line = sprintf("  %-14s", $$1); \
 			count = split($$2, words, " "); \
 			for (i = 1; i <= count; i++) { \
@@ -318,6 +324,30 @@ engines: test-programs ## Run the engine suites with the engines of Debian RELEA
 	sh tests/engines/run.sh '$(ENGINES)' '$(RELEASE)' '$(TESTED)' \
 		-E '$(call filterset,$(SUITE),$(DELEGATE))$(if $(SHORT), & ($(file <tests/engines/short.filter)))'
 endif
+
+# Looks for the programs that are in no package before the build, which takes minutes.
+define start-cluster
+@sh tests/e2e/programs.sh '$(abspath $(E2E_BIN))'
+$(call debian,$(BUILD_PACKAGES) mmdebstrap podman)
+@$(MAKE) --no-print-directory DELEGATE= build
+endef
+run-cluster = DELEGATE='$(DELEGATE)' sh tests/e2e/run.sh '$(E2E)' '$(RELEASE)' '$(abspath $(E2E_BIN))' '$(BIN)'
+
+# docs/e2e.md. All scenarios, also those that affect the whole node.
+.PHONY: e2e
+e2e: ## Test on a Kubernetes cluster of one node, which it starts; E2E_BIN=<directory>, RELEASE=trixie|sid, DELEGATE=runc|crun, ARGS=<options of crust-e2e>
+	$(start-cluster)
+	cargo build --locked --workspace --bin crust-e2e
+	$(run-cluster) target/debug/crust-e2e --install deploy/kubernetes --disrupt $(ARGS)
+
+.PHONY: e2e-cluster
+e2e-cluster: ## Start that cluster, and keep it until Ctrl-C; E2E_BIN=, RELEASE=, DELEGATE=
+	$(start-cluster)
+	@$(run-cluster)
+
+.PHONY: e2e-shell
+e2e-shell: ## Open a shell on the node of `make e2e-cluster`
+	@sh tests/e2e/enter.sh '$(E2E)'
 
 .PHONY: vm-test
 vm-test: ## Run tests that need systemd, cgroup v2 or another kernel, in QEMU; VM_FILTER=<filterset>, RELEASE=trixie|bookworm

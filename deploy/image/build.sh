@@ -17,10 +17,12 @@ mkdir -p "$(dirname "$archive")"
 rm -f "$archive"
 # With a storage of its own, so that the user's images are not changed, and nothing is left.
 scratch=$(mktemp --directory "$archive.XXXXXX")
-trap 'rm -rf --one-file-system "$scratch"' EXIT
+# podman refuses a path of more than 50 characters.
+runroot=$(mktemp --directory /tmp/image.XXXXXX)
+trap 'rm -rf --one-file-system "$scratch" "$runroot"' EXIT
 trap 'exit 1' HUP INT TERM
 podman() {
-    command podman --root "$scratch/root" --runroot "$scratch/run" --storage-driver vfs "$@"
+    command podman --root "$scratch/root" --runroot "$runroot" --storage-driver vfs "$@"
 }
 
 mkdir "$scratch/context"

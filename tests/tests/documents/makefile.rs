@@ -25,6 +25,10 @@ fn variables_that_would_select_nothing_are_refused() {
         ("test TEST=subpath", true),
         ("test test=subpath", false),
         ("install prefix=/usr", false),
+        ("e2e E2E_BIN=/any RELEASE=sid DELEGATE=crun", true),
+        ("e2e-cluster DELEGATE=runc", true),
+        ("e2e DELEGATE=youki", false),
+        ("e2e SUITE=pod", false),
     ] {
         let mut make = Command::new("sh");
         // With TARGET the Makefile does not call rustup to find one.
