@@ -49,7 +49,7 @@ enum CrustCommand {
     /// Check this node for problems with volumes, and suggest fixes; changes nothing, and exits with
     /// an error if a check fails
     Doctor(doctor::DoctorArgs),
-    /// Hold the mount of a share, which is open as standard input, until its user has ended
+    /// Hold the mount of a share, which is open as standard input, until its users have ended
     #[command(hide = true, name = crust_volume::HOLD_MOUNT)]
     HoldMount(HoldMountArgs),
 }
@@ -65,8 +65,8 @@ struct HoldMountArgs {
     creator: i32,
     /// target_path of CSI NodePublishVolume
     target_path: OsString,
-    /// The id of the container or sandbox
-    user: String,
+    /// The id of the sandbox; for a container without one, its own id
+    sandbox: String,
 }
 
 #[allow(
@@ -238,7 +238,7 @@ fn execute(
             crust_volume::hold_mount(
                 &required(config)?,
                 &target,
-                &arguments.user,
+                &arguments.sandbox,
                 arguments.creator,
             )?;
             Ok(json!({}).into())

@@ -27,7 +27,7 @@ pub fn mount_for_container(
         let holder = MountHolder {
             cli,
             target: new.volume.target(),
-            user_id: container.id,
+            sandbox_id: container.sandbox,
         };
         let new = NewMount {
             holder: Some(holder),

@@ -140,7 +140,7 @@ pub(super) fn try_ensure_mounted(
             holder: Some(MountHolder {
                 cli: request.cli,
                 target: volume.target(),
-                user_id: request.sandbox.id(),
+                sandbox_id: request.sandbox.id(),
             }),
         };
         let mount = new_mount::mount(context, new, record)?;

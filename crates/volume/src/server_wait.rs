@@ -38,8 +38,8 @@ const GRACE_PERIOD: Duration = Duration::from_secs(5);
 /// reported.
 ///
 /// The operation may be in a call that waits for the server. Ending the process is safe, as after a crash: its locks are
-/// released, its mounts aren't attached yet, and its pending users are stale. The process doesn't wait for the server when it
-/// gives up its mounts, because `mount_holder` holds them.
+/// released, its mounts aren't attached yet, and its pending users are stale. When it gives up its
+/// mounts, the process doesn't wait for the server, because another one holds them (`mount_holder`).
 #[derive(Debug)]
 pub struct Watchdog(Arc<Operation>);
 

@@ -1,6 +1,7 @@
 //! Shares over crust_ops' two interfaces, and containers without a pod.
 
 use std::fs;
+use std::time::Instant;
 
 use crust_proto::runtime::v1alpha1::{
     RuntimeExpandVolumeRequest, RuntimeGetVolumeStatsRequest, RuntimePublishVolumeRequest,
@@ -14,6 +15,7 @@ use runcrust_tests::ops::stage_request_of;
 use runcrust_tests::{Bundle, Node, Ops, POD, on_each_delegate};
 use tonic::Code;
 
+use crate::servers::TIMEOUT;
 use crate::shares::stage;
 
 on_each_delegate! {
@@ -75,7 +77,10 @@ on_each_delegate! {
         let request = RuntimeExpandVolumeRequest { sandbox_id: id, host_volume_id: share, required_bytes: 1 << 30 };
         let refused = ops.crust(|mut client| async move { client.runtime_expand_volume(request).await }).unwrap_err();
         assert_eq!(refused.code(), Code::Unimplemented, "{refused}");
+        server.block();
+        let started = Instant::now();
         end([app, sandbox]);
+        assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
         ops.unstage(&target).unwrap();
         // crust_ops leaves the records of bundles to its timer, which runs what `gc` runs.
         gc(&node, &[]);
@@ -104,7 +109,10 @@ on_each_delegate! {
         assert_eq!(two.sh("cat /data/file; stat -c %g /data"), "hello\n2000");
         let _ = node.stats(&target).success();
         assert_eq!(fs::read_dir(&target).unwrap().count(), 0);
+        server.block();
+        let started = Instant::now();
         end([one, two]);
+        assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
         node.unstage_all(&[&target]);
     }
 }

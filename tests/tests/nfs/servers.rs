@@ -19,7 +19,7 @@ use crate::pods::OTHER_POD;
 use crate::shares::{Share, end_pod, stage};
 
 /// Longer than any wait for a server, on an emulated processor too. The server's own clients wait for minutes.
-const TIMEOUT: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The timeout of a create, with the time that its end may take on an emulated processor.
 const CREATE_TIMEOUT: Duration = Duration::from_secs(110 + 30);
@@ -230,6 +230,7 @@ on_each_delegate! {
         let _ = app.sh("echo hello > /data/file");
         share.server.block();
         let started = Instant::now();
+        process::kill_and_wait(pod.sandbox.pid());
         end_pod(&share.node, pod, [app]);
         assert!(started.elapsed() < TIMEOUT, "the end waited for the server");
     }

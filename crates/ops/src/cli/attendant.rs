@@ -17,6 +17,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use crust_blockfs::bounded::{self, MAX_KERNEL_VALUE};
+use crust_volume::HOLD_MOUNT;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{
@@ -146,11 +147,18 @@ fn report(daemon: OwnedFd, exit: &ProgramExit) -> io::Result<()> {
     fs::File::from(daemon).write_all(&exit.to_bytes())
 }
 
-/// Returns the children of this process, which has a single thread.
+/// Returns the children of this process, which has a single thread. Those that hold the mount of a share are left out:
+/// they stay until the pod has ended.
 fn children() -> Vec<Pid> {
     let list = bounded::read_to_string(Path::new("/proc/thread-self/children"), MAX_KERNEL_VALUE);
     let list = list.unwrap_or_default();
     let pids = list.split_ascii_whitespace();
-    pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
-        .collect()
+    let pids = pids.filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+    pids.filter(|pid| !holds_mount(*pid)).collect()
+}
+
+fn holds_mount(pid: Pid) -> bool {
+    let file = format!("/proc/{}/comm", pid.as_raw_nonzero());
+    let name = bounded::read_to_string(Path::new(&file), MAX_KERNEL_VALUE);
+    name.is_ok_and(|name| name.trim_end() == HOLD_MOUNT)
 }
