@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Test deferred volumes on a Kubernetes cluster
@@ -86,11 +88,16 @@ impl Arguments {
     /// Prints a line about the run: to standard error if standard output is for the results.
     pub(crate) fn print(&self, line: &str) {
         if self.json {
-            eprintln!("{line}");
+            let _ = writeln!(std::io::stderr(), "{line}");
         } else {
-            println!("{line}");
+            print_result(line);
         }
     }
+}
+
+/// Prints to standard output. The run goes on if nobody reads it any more, because it still has to clean up.
+pub(crate) fn print_result(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
 }
 
 #[cfg(test)]

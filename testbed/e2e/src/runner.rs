@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, print_result};
 use crate::cluster::Cluster;
 use crate::install::Installation;
 use crate::manifest;
@@ -26,7 +26,7 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
             } else {
                 ""
             };
-            println!("{}{needs}: {}", scenario.name, scenario.about);
+            print_result(format_args!("{}{needs}: {}", scenario.name, scenario.about));
         }
         return Ok(true);
     }
@@ -41,19 +41,21 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     check_installed(&cluster, arguments).await?;
     let node = NodeShell::start(&cluster, arguments).await?;
     let ran = run_all(&cluster, &node, arguments, &selected).await;
+    if let Ok(report) = &ran {
+        if arguments.json {
+            print_result(format_args!("{:#}", report.to_json()));
+        } else {
+            print_result(format_args!("\n{report}"));
+        }
+    }
     let uninstalled = match installation {
         Some(installation) => installation.remove(&node).await,
         None => Ok(()),
     };
     let removed = node.remove().await;
     let report = ran?;
-    removed.context("remove the pod that looks at the node")?;
     uninstalled.context("remove what was installed")?;
-    if arguments.json {
-        println!("{:#}", report.to_json());
-    } else {
-        println!("\n{report}");
-    }
+    removed.context("remove the pod that looks at the node")?;
     Ok(!report.has_failed())
 }
 
