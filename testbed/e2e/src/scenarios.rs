@@ -49,6 +49,30 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     .flatten()
 }
 
+/// A claim, and two pods that have it.
+const TWO_PODS: &str = "
+apiVersion: v1
+kind: PersistentVolumeClaim
+metadata: {name: data}
+spec: {storageClassName: crust-deferred}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: first}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: second}
+spec:
+  runtimeClassName: crust
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
+";
+
 /// Makes a [`Scenario`] of a name, a sentence, a manifest and an async function.
 macro_rules! scenario {
     ($name:literal, $about:literal, $manifest:expr, $run:path) => {
@@ -117,5 +141,20 @@ mod tests {
                 "{about}"
             );
         }
+    }
+
+    #[test]
+    fn the_documentation_lists_the_scenarios_in_their_order() {
+        let document = include_str!("../../../docs/e2e.md");
+        let (_, section) = document.split_once("\n## Scenarios\n").unwrap();
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+        let listed: Vec<(&str, &str)> = rows
+            .map(|row| {
+                let (name, rest) = row.split_once("` | ").unwrap();
+                (name, rest.split_once(" | ").unwrap().0)
+            })
+            .collect();
+        let expected: Vec<(&str, &str)> = all().map(|it| (it.name, it.about)).collect();
+        assert_eq!(listed, expected);
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{Scenario, scenario};
+use super::{Scenario, TWO_PODS, scenario};
 use crate::manifest;
 use crate::test::Test;
 
@@ -11,7 +11,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
         "provisioning",
         "A new claim's volume is mounted in the pod's sandbox and not on the node, and keeps its data for the next pod",
-        PROVISIONING,
+        TWO_PODS,
         provisioning
     ),
     scenario!(
@@ -33,29 +33,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
         read_only
     ),
 ];
-
-const PROVISIONING: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: first}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: second}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
-";
 
 async fn provisioning(test: &Test<'_>) -> Result<()> {
     test.start(&["PersistentVolumeClaim/data", "Pod/first"])

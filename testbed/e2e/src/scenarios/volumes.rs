@@ -3,7 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Scenario, scenario};
+use super::{Scenario, TWO_PODS, scenario};
 use crate::manifest;
 use crate::report::Skip;
 use crate::test::{Progress, Test, describe_pod};
@@ -30,13 +30,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
         "one-pod",
         "A second pod of a ReadWriteOncePod claim waits until the first one has ended",
-        ONE_POD,
+        TWO_PODS,
         one_pod
     ),
     scenario!(
         "shared",
         "Two pods of a ReadWriteOnce claim on one node have the same file system",
-        SHARED,
+        TWO_PODS,
         shared
     ),
     scenario!(
@@ -151,32 +151,11 @@ async fn block(test: &Test<'_>) -> Result<()> {
     test.expect("a", write, "hello").await
 }
 
-const ONE_POD: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred, accessModes: [ReadWriteOncePod]}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: first}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: second}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
-";
-
 async fn one_pod(test: &Test<'_>) -> Result<()> {
-    test.start(&["PersistentVolumeClaim/data", "Pod/first"])
-        .await?;
+    let mut claim = manifest::find(test.manifest, "PersistentVolumeClaim/data")?;
+    claim["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    test.create_object(claim).await?;
+    test.start(&["Pod/first"]).await?;
     test.deferred("first", 1).await?;
     test.expect("first", "echo hello > /data/file; cat /data/file", "hello")
         .await?;
@@ -186,29 +165,6 @@ async fn one_pod(test: &Test<'_>) -> Result<()> {
     test.running("second").await?;
     test.expect("second", "cat /data/file", "hello").await
 }
-
-const SHARED: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: first}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
----
-apiVersion: v1
-kind: Pod
-metadata: {name: second}
-spec:
-  runtimeClassName: crust
-  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
-  volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]
-";
 
 async fn shared(test: &Test<'_>) -> Result<()> {
     test.start(&["PersistentVolumeClaim/data", "Pod/first", "Pod/second"])
