@@ -50,7 +50,7 @@ pub(super) struct MountHolder<'a> {
 }
 
 impl MountHolder<'_> {
-    /// Starts the holder. Returns when it has all that it needs from this process.
+    /// Starts the holder, and returns when it runs in the background.
     ///
     /// A failure is logged and otherwise ignored, because a holder is only needed if the server stops answering.
     pub(super) fn start(self, mount: &OwnedFd) {
@@ -149,7 +149,8 @@ pub fn hold_mount(
     held().map_err(|cause| VolumeError::new(target, cause))
 }
 
-/// Leaves behind all by which this process could keep something of the host in use, or give others access to it.
+/// Gives up the mounts, the root directory and the capabilities. So the process neither keeps devices of the node busy
+/// nor gives other processes access to the share.
 fn leave_host() -> Result<(), Cause> {
     set_name(PROCESS_NAME).map_err(failed("prctl(PR_SET_NAME)"))?;
     // A process without capabilities could otherwise be accessed by one of a container that has the host's processes
@@ -179,8 +180,7 @@ fn open_parent(pid: i32) -> Result<OwnedFd, Cause> {
 
 /// Opens the process of a live user of the volume in a sandbox; `None` if there is none.
 ///
-/// There is no `/proc` that could show whether another process has a pid by now. Then the mount is held until that one
-/// has ended.
+/// Without `/proc`, a reused pid can't be recognised. In that case the mount is held until the other process has ended.
 fn find_live_user(volume: &Volume, sandbox_id: &str, own: &Process) -> Option<OwnedFd> {
     let record = volume.record().ok()??;
     let is_of_sandbox = |user: &&User| {

@@ -1,4 +1,4 @@
-//! The command line.
+//! The command line of `crust-e2e`.
 
 use std::fmt::Display;
 use std::io::Write;

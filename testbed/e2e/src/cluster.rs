@@ -35,7 +35,7 @@ pub(crate) struct Cluster {
 pub(crate) struct Output {
     /// Standard output, without the blanks at its end.
     pub(crate) stdout: String,
-    /// Why the program failed, with its standard error; `None` if it succeeded.
+    /// The reason of a failure, with the standard error; `None` if the program succeeded.
     pub(crate) failure: Option<String>,
 }
 

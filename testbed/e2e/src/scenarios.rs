@@ -23,15 +23,15 @@ use crate::test::Test;
 /// A future of a scenario that is being run.
 type Running<'t> = Pin<Box<dyn Future<Output = Result<()>> + 't>>;
 
-/// A scenario.
+/// A scenario, which runs in a namespace of its own.
 pub(crate) struct Scenario {
     /// The name, which is also a part of the namespace's name.
     pub(crate) name: &'static str,
-    /// What the scenario does and what it expects, in one sentence.
+    /// The expected behaviour, in one sentence.
     pub(crate) about: &'static str,
     /// Whether it kills or stops programs of the node, which other pods need.
     pub(crate) is_disruptive: bool,
-    /// The objects that it creates.
+    /// The objects that it creates, apart from those of [`COMMON`].
     pub(crate) manifest: &'static str,
     pub(crate) run: for<'t> fn(&'t Test<'t>) -> Running<'t>,
 }
@@ -49,8 +49,8 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Scenario> {
     .flatten()
 }
 
-/// A claim, and two pods that have it.
-const TWO_PODS: &str = "
+/// Objects of several scenarios: a claim, and two pods that have it.
+pub(crate) const COMMON: &str = "
 apiVersion: v1
 kind: PersistentVolumeClaim
 metadata: {name: data}

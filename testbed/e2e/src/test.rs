@@ -1,4 +1,4 @@
-//! What a scenario does in its namespace: it creates objects, waits, and looks, with a line of output for each step.
+//! The steps of a scenario: it creates objects in its namespace, waits, and looks. Each step prints a line.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use crate::cluster::Cluster;
 use crate::manifest;
 use crate::node::NodeShell;
 use crate::report::Skip;
+use crate::scenarios::COMMON;
 
 /// The pause between two looks at the cluster.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -19,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience(Duration);
 
-/// What a look at the cluster has shown.
+/// The result of a look at the cluster.
 #[derive(Debug)]
 pub(crate) enum Progress {
     Done,
@@ -112,11 +113,15 @@ impl<'a> Test<'a> {
         self.wait(what, look).await
     }
 
+    /// Returns an object of the scenario's manifest, or one that several scenarios have: `Pod/a`.
+    pub(crate) fn find(&self, id: &str) -> Result<Value> {
+        manifest::find(self.manifest, id).or_else(|_| manifest::find(COMMON, id))
+    }
+
     /// Creates objects of the scenario's manifest: `Pod/a`.
     pub(crate) async fn create(&self, ids: &[&str]) -> Result<()> {
         for id in ids {
-            self.create_object(manifest::find(self.manifest, id)?)
-                .await?;
+            self.create_object(self.find(id)?).await?;
         }
         Ok(())
     }
@@ -169,7 +174,7 @@ impl<'a> Test<'a> {
         .await
     }
 
-    /// Waits until a container of a pod was restarted so many times.
+    /// Waits until a container of a pod was restarted at least this number of times.
     pub(crate) async fn restarted(&self, pod: &str, times: i64) -> Result<()> {
         let what = format!("the container of pod {pod} was restarted {times} times");
         self.wait(&what, async || {

@@ -3,15 +3,14 @@
 use anyhow::{Result, ensure};
 use serde_json::json;
 
-use super::{Scenario, TWO_PODS, scenario};
-use crate::manifest;
+use super::{COMMON, Scenario, scenario};
 use crate::test::Test;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
         "provisioning",
         "A new claim's volume is mounted in the pod's sandbox and not on the node, and keeps its data for the next pod",
-        TWO_PODS,
+        COMMON,
         provisioning
     ),
     scenario!(
@@ -63,11 +62,6 @@ async fn provisioning(test: &Test<'_>) -> Result<()> {
 
 const FS_GROUP: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -92,7 +86,7 @@ async fn fs_group(test: &Test<'_>) -> Result<()> {
         let class = test
             .create_class(&name, &json!({"crust.dev/fsgroup-change-policy": policy}))
             .await?;
-        let mut claim = manifest::find(test.manifest, "PersistentVolumeClaim/data")?;
+        let mut claim = test.find("PersistentVolumeClaim/data")?;
         claim["spec"]["storageClassName"] = json!(class);
         test.create_object(claim).await?;
         test.start(&["Pod/a"]).await?;
@@ -122,11 +116,6 @@ async fn fs_group(test: &Test<'_>) -> Result<()> {
 }
 
 const SUBPATH: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: a}
@@ -181,11 +170,6 @@ async fn subpath(test: &Test<'_>) -> Result<()> {
 }
 
 const READ_ONLY: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: a}

@@ -49,11 +49,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 
 const CONTAINERS: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -109,11 +104,6 @@ async fn containers(test: &Test<'_>) -> Result<()> {
 
 const READ_ONLY_ROOT: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -142,11 +132,6 @@ async fn read_only_root(test: &Test<'_>) -> Result<()> {
 
 const PRIVILEGED: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -174,11 +159,6 @@ async fn privileged(test: &Test<'_>) -> Result<()> {
 }
 
 const HOST_USERS: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: userns}
@@ -245,11 +225,6 @@ async fn host_users(test: &Test<'_>) -> Result<()> {
 
 const SHARED_PROCESSES: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -275,11 +250,6 @@ async fn shared_processes(test: &Test<'_>) -> Result<()> {
 }
 
 const PROPAGATION: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: from-host}

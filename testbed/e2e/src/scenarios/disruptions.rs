@@ -4,7 +4,6 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
-use crate::manifest;
 use crate::test::{Progress, Test};
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -46,11 +45,6 @@ pub(super) const SCENARIOS: &[Scenario] = &[
 ];
 
 const PODS: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: a}
@@ -134,7 +128,7 @@ async fn killed_under_load(test: &Test<'_>) -> Result<()> {
     let names: Vec<String> = (1..=8).map(|number| format!("load-{number}")).collect();
     for (round, names) in names.chunks(4).enumerate() {
         for name in names {
-            let mut pod = manifest::find(test.manifest, "Pod/load")?;
+            let mut pod = test.find("Pod/load")?;
             pod["metadata"]["name"] = json!(name);
             test.create_object(pod).await?;
         }

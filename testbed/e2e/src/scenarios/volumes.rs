@@ -3,8 +3,7 @@
 use anyhow::{Result, bail, ensure};
 use serde_json::{Value, json};
 
-use super::{Scenario, TWO_PODS, scenario};
-use crate::manifest;
+use super::{COMMON, Scenario, scenario};
 use crate::report::Skip;
 use crate::test::{Progress, Test, describe_pod};
 
@@ -30,13 +29,13 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
         "one-pod",
         "A second pod of a ReadWriteOncePod claim waits until the first one has ended",
-        TWO_PODS,
+        COMMON,
         one_pod
     ),
     scenario!(
         "shared",
         "Two pods of a ReadWriteOnce claim on one node have the same file system",
-        TWO_PODS,
+        COMMON,
         shared
     ),
     scenario!(
@@ -152,7 +151,7 @@ async fn block(test: &Test<'_>) -> Result<()> {
 }
 
 async fn one_pod(test: &Test<'_>) -> Result<()> {
-    let mut claim = manifest::find(test.manifest, "PersistentVolumeClaim/data")?;
+    let mut claim = test.find("PersistentVolumeClaim/data")?;
     claim["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
     test.create_object(claim).await?;
     test.start(&["Pod/first"]).await?;
@@ -187,11 +186,6 @@ async fn shared(test: &Test<'_>) -> Result<()> {
 
 const EXPANSION: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -217,7 +211,7 @@ async fn expansion(test: &Test<'_>) -> Result<()> {
 async fn expansion_xfs(test: &Test<'_>) -> Result<()> {
     let parameters = json!({"csi.storage.k8s.io/fstype": "xfs"});
     let class = test.create_class("xfs", &parameters).await?;
-    let mut claim = manifest::find(test.manifest, "PersistentVolumeClaim/data")?;
+    let mut claim = test.find("PersistentVolumeClaim/data")?;
     claim["spec"]["storageClassName"] = json!(class);
     claim["spec"]["resources"] = json!({"requests": {"storage": "320Mi"}});
     test.create_object(claim).await?;
@@ -280,11 +274,6 @@ async fn grow(test: &Test<'_>, new_size: &str) -> Result<()> {
 
 const STATS: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -343,11 +332,6 @@ async fn stats(test: &Test<'_>) -> Result<()> {
 }
 
 const NO_RUNTIME_CLASS: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: forgot}

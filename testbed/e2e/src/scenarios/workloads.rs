@@ -4,7 +4,6 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
-use crate::manifest;
 use crate::test::{Progress, Test, describe_pod};
 
 pub(super) const SCENARIOS: &[Scenario] = &[
@@ -99,7 +98,7 @@ async fn stateful_set(test: &Test<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Waits until so many pods of a controller are ready, and it has replaced all old ones.
+/// Waits until a controller has replaced its old pods, and this number of pods is ready.
 async fn ready(test: &Test<'_>, kind: &str, name: &str, replicas: u64) -> Result<()> {
     test.wait_until(
         &format!("{replicas} pods of {kind}/{name} are ready"),
@@ -117,11 +116,6 @@ async fn ready(test: &Test<'_>, kind: &str, name: &str, replicas: u64) -> Result
 }
 
 const DEPLOYMENT: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web}
@@ -165,11 +159,6 @@ async fn deployment(test: &Test<'_>) -> Result<()> {
 }
 
 const JOB: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: batch/v1
 kind: Job
 metadata: {name: job}
@@ -210,11 +199,6 @@ async fn job(test: &Test<'_>) -> Result<()> {
 
 const CRASH_LOOP: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -233,7 +217,7 @@ async fn crash_loop(test: &Test<'_>) -> Result<()> {
     test.deferred("a", 1).await
 }
 
-/// Waits until a file in a volume has so many lines.
+/// Waits until a file in a volume has at least this number of lines.
 async fn starts(
     test: &Test<'_>,
     pod: &str,
@@ -251,11 +235,6 @@ async fn starts(
 }
 
 const OUT_OF_MEMORY: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: a}
@@ -287,11 +266,6 @@ async fn out_of_memory(test: &Test<'_>) -> Result<()> {
 
 const LIVENESS: &str = "
 apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
-apiVersion: v1
 kind: Pod
 metadata: {name: a}
 spec:
@@ -316,11 +290,6 @@ async fn liveness(test: &Test<'_>) -> Result<()> {
 }
 
 const FORCED_DELETE: &str = "
-apiVersion: v1
-kind: PersistentVolumeClaim
-metadata: {name: data}
-spec: {storageClassName: crust-deferred}
----
 apiVersion: v1
 kind: Pod
 metadata: {name: a}
@@ -384,7 +353,7 @@ spec:
 async fn many_pods(test: &Test<'_>) -> Result<()> {
     let names: Vec<String> = (1..=20).map(|number| format!("many-{number}")).collect();
     for name in &names {
-        let mut pod = manifest::find(test.manifest, "Pod/many")?;
+        let mut pod = test.find("Pod/many")?;
         pod["metadata"]["name"] = json!(name);
         test.create_object(pod).await?;
     }
