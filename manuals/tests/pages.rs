@@ -82,6 +82,11 @@ fn check(command: &clap::Command, path: &str, pages: &[crust_manuals::File]) {
         }
     }
     for verb in command.get_subcommands() {
+        if verb.is_hide_set() {
+            let name = verb.get_name();
+            assert!(!text.contains(name), "{file} documents hidden {name}");
+            continue;
+        }
         assert!(
             text.contains(verb.get_name()),
             "{file} doesn't name {}",
