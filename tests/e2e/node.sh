@@ -7,6 +7,12 @@
 # directory of run.sh, for messages.
 set -eu
 
+# On another root file system this would be the host.
+if ! awk '$5 == "/"' /proc/self/mountinfo | grep -q ' - overlay e2e '; then
+    echo "$0: this script kills all processes of its node: only tests/e2e/inside.sh starts it; use make e2e" >&2
+    exit 64
+fi
+
 cache=$1
 shift
 here=$(dirname "$0")

@@ -330,12 +330,23 @@ async fn first_ready_node(client: &Client) -> Result<String> {
     let ready = nodes.items.into_iter().find(is_ready);
     match ready {
         Some(node) => Ok(node.name_any()),
-        None => bail!("the cluster has no node that is ready and schedulable; hint: give --node"),
+        None => bail!(
+            "the cluster has no node that is ready and schedulable for pods without tolerations; hint: give --node"
+        ),
     }
 }
 
+/// Returns whether pods without tolerations can be scheduled on a node.
 fn is_ready(node: &Node) -> bool {
-    let is_unschedulable = node.spec.as_ref().and_then(|spec| spec.unschedulable);
+    let spec = node.spec.as_ref();
+    let is_unschedulable = spec.and_then(|spec| spec.unschedulable) == Some(true);
+    let taints = spec
+        .and_then(|spec| spec.taints.as_ref())
+        .into_iter()
+        .flatten();
+    let is_tainted = taints
+        .into_iter()
+        .any(|taint| taint.effect != "PreferNoSchedule");
     let conditions = node
         .status
         .as_ref()
@@ -344,5 +355,37 @@ fn is_ready(node: &Node) -> bool {
         .into_iter()
         .flatten()
         .any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    is_ready && is_unschedulable != Some(true)
+    let is_linux = node
+        .labels()
+        .get("kubernetes.io/os")
+        .is_none_or(|os| os == "linux");
+    is_ready && is_linux && !is_unschedulable && !is_tainted
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_with_a_taint_or_another_system_is_not_selected() {
+        let node = |os: &str, spec: Value, ready: &str| {
+            let node = json!({
+                "metadata": {"name": "a", "labels": {"kubernetes.io/os": os}},
+                "spec": spec,
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
+            });
+            is_ready(&serde_json::from_value(node).unwrap())
+        };
+        let tainted = |effect: &str| json!({"taints": [{"key": "a", "effect": effect}]});
+        assert!(node("linux", json!({}), "True"));
+        assert!(node("linux", tainted("PreferNoSchedule"), "True"));
+        for (os, spec, ready) in [
+            ("linux", tainted("NoSchedule"), "True"),
+            ("linux", json!({"unschedulable": true}), "True"),
+            ("linux", json!({}), "Unknown"),
+            ("windows", json!({}), "True"),
+        ] {
+            assert!(!node(os, spec.clone(), ready), "{os} {spec} {ready}");
+        }
+    }
 }

@@ -18,7 +18,7 @@ const UPGRADED: &str = "crust-e2e-upgrade";
 const UPGRADED_POD: &str = "
 apiVersion: v1
 kind: Namespace
-metadata: {name: crust-e2e-upgrade}
+metadata: {name: crust-e2e-upgrade, labels: {pod-security.kubernetes.io/enforce: privileged}}
 ---
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -56,6 +56,14 @@ impl<'a> Installation<'a> {
             directory: directory.to_owned(),
             has_one_node: cluster.node_count().await? == 1,
         };
+        for namespace in ["runcrust", "crust-csi"] {
+            if cluster.get("", "Namespace", namespace).await?.is_some() {
+                bail!(
+                    "namespace {namespace} exists, and --install would remove it at the end; hint: leave out --install to \
+                     test what is installed, or remove that first"
+                );
+            }
+        }
         if let Some(older) = &arguments.upgrade_from {
             installation.apply_all(older).await?;
             installation.start_pod().await?;
@@ -160,11 +168,13 @@ impl<'a> Installation<'a> {
             "the engine's configuration still has the handler: {handlers}"
         );
         self.kubectl("delete", &self.directory.join("base")).await?;
-        // Empty lock files stay until the next boot: a lock that is removed could be held twice.
-        let find =
-            "find /run/crust /run/runcrust -type f -not -path '*/locks/*' 2> /dev/null; true";
-        let left = node.run(find).await?;
-        ensure!(left.is_empty(), "state is left on the node: {left}");
+        let left = node
+            .run("find /run/crust -type f 2> /dev/null; true")
+            .await?;
+        ensure!(
+            left.is_empty(),
+            "volumes are still staged on the node: {left}"
+        );
         self.arguments.print("what was installed has been removed");
         Ok(())
     }

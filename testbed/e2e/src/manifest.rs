@@ -87,7 +87,11 @@ fn adapt_pod(spec: &mut Value, arguments: &Arguments, node: &str) {
     if spec["runtimeClassName"] == RUNTIME_CLASS {
         spec["runtimeClassName"] = json!(arguments.runtime_class);
     }
-    spec["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+    // By its name: the label kubernetes.io/hostname can have another value.
+    let field = json!({"key": "metadata.name", "operator": "In", "values": [node]});
+    let required = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+    spec["affinity"] =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}});
     spec["automountServiceAccountToken"] = json!(false);
     if spec["terminationGracePeriodSeconds"].is_null() {
         spec["terminationGracePeriodSeconds"] = json!(1);
@@ -210,10 +214,7 @@ spec: {terminationGracePeriodSeconds: 7, containers: [{name: c, image: other}]}
         assert_eq!(adapted("PersistentVolumeClaim/data"), claim);
         let pod = adapted("Pod/a");
         assert_eq!(pod["runtimeClassName"], "kata");
-        assert_eq!(
-            pod["nodeSelector"],
-            json!({"kubernetes.io/hostname": "node-1"})
-        );
+        assert!(pod["affinity"].to_string().contains("node-1"), "{pod}");
         assert_eq!(pod["containers"][0]["image"], "mirror/busybox:1");
         let claim = &pod["volumes"][0]["ephemeral"]["volumeClaimTemplate"]["spec"];
         assert_eq!(claim["storageClassName"], "slow");

@@ -16,6 +16,8 @@ const POD: &str = "node";
 pub(crate) struct NodeShell<'a> {
     cluster: &'a Cluster,
     arguments: &'a Arguments,
+    /// What was left of other pods before the first scenario.
+    before: Vec<Leftover>,
 }
 
 /// Something of a pod that doesn't exist any more.
@@ -25,7 +27,11 @@ pub(crate) struct Leftover(String);
 impl<'a> NodeShell<'a> {
     /// Starts the pod, and waits until it runs.
     pub(crate) async fn start(cluster: &'a Cluster, arguments: &'a Arguments) -> Result<Self> {
-        let shell = Self { cluster, arguments };
+        let mut shell = Self {
+            cluster,
+            arguments,
+            before: Vec::new(),
+        };
         shell.remove().await?;
         for object in objects(arguments) {
             let object = manifest::adapt(object, arguments, cluster.node())?;
@@ -44,6 +50,7 @@ impl<'a> NodeShell<'a> {
                 ))
             })
             .await?;
+        shell.before = shell.leftovers().await?;
         Ok(shell)
     }
 
@@ -106,7 +113,8 @@ impl<'a> NodeShell<'a> {
         Ok(list["volumes"].as_array().cloned().unwrap_or_default())
     }
 
-    /// Returns what is left on the node of pods that don't exist any more: staged volumes, and mounts.
+    /// Returns what is left on the node of pods that don't exist any more, and wasn't there before the first scenario:
+    /// staged volumes, and mounts.
     pub(crate) async fn leftovers(&self) -> Result<Vec<Leftover>> {
         let pods = self.cluster.list("", "Pod").await?;
         let uids = pods
@@ -115,7 +123,9 @@ impl<'a> NodeShell<'a> {
         let uids: Vec<&str> = uids.collect();
         let volumes = self.staged_volumes().await?;
         let mounts = self.run("cat /proc/1/mountinfo").await?;
-        Ok(find_leftovers(&volumes, &mounts, &uids))
+        let mut left = find_leftovers(&volumes, &mounts, &uids);
+        left.retain(|it| !self.before.contains(it));
+        Ok(left)
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde_json::{Value, json};
+use tokio::signal::ctrl_c;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::arguments::{Arguments, print_result};
 use crate::cluster::Cluster;
@@ -40,7 +42,13 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     };
     check_installed(&cluster, arguments).await?;
     let node = NodeShell::start(&cluster, arguments).await?;
-    let ran = run_all(&cluster, &node, arguments, &selected).await;
+    let ran = tokio::select! {
+        ran = run_all(&cluster, &node, arguments, &selected) => ran,
+        signal = interrupted() => match signal {
+            Ok(()) => remove_namespaces(&cluster, arguments, &selected).await,
+            Err(error) => Err(error),
+        },
+    };
     if let Ok(report) = &ran {
         if arguments.json {
             print_result(format_args!("{:#}", report.to_json()));
@@ -48,7 +56,13 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
             print_result(format_args!("\n{report}"));
         }
     }
+    let is_kept = arguments.keep && ran.as_ref().is_ok_and(Report::has_failed);
     let uninstalled = match installation {
+        // Without the driver, the pods that are kept could not end.
+        Some(_) if is_kept => {
+            arguments.print("what was installed stays, because pods of failed scenarios are kept");
+            Ok(())
+        }
         Some(installation) => installation.remove(&node).await,
         None => Ok(()),
     };
@@ -57,6 +71,34 @@ pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
     uninstalled.context("remove what was installed")?;
     removed.context("remove the pod that looks at the node")?;
     Ok(!report.has_failed())
+}
+
+/// Returns when the program is told to end.
+async fn interrupted() -> Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        result = ctrl_c() => result?,
+        _ = terminated.recv() => {}
+    }
+    Ok(())
+}
+
+/// Removes what an interrupted run has left, and returns the error to report.
+async fn remove_namespaces(
+    cluster: &Cluster,
+    arguments: &Arguments,
+    selected: &[&Scenario],
+) -> Result<Report> {
+    arguments.print("interrupted: the scenario's namespace is being removed");
+    for scenario in selected {
+        remove_namespace(cluster, arguments, &namespace(scenario)).await?;
+    }
+    bail!("interrupted")
+}
+
+/// Returns the name of a scenario's namespace.
+fn namespace(scenario: &Scenario) -> String {
+    format!("crust-e2e-{}", scenario.name)
 }
 
 /// Fails if the cluster lacks what every scenario needs.
@@ -120,8 +162,12 @@ async fn run_scenario(
     arguments: &Arguments,
     scenario: &Scenario,
 ) -> Outcome {
-    let namespace = format!("crust-e2e-{}", scenario.name);
-    let test = Test::new((cluster, node), arguments, namespace, scenario.manifest);
+    let test = Test::new(
+        (cluster, node),
+        arguments,
+        namespace(scenario),
+        scenario.manifest,
+    );
     let ran = async {
         create_namespace(&test).await?;
         (scenario.run)(&test).await
@@ -142,11 +188,11 @@ async fn run_scenario(
             Err(error) => failed(&error.context("clean up"), describe(&test).await),
         },
         Err(error) => {
-            let details = describe(&test).await;
+            let mut details = describe(&test).await;
             if !arguments.keep
                 && let Err(also) = clean_up(&test).await
             {
-                return failed(&error.context(format!("clean up: {also:#}")), details);
+                details.push(format!("clean up: {also:#}"));
             }
             failed(&error, details)
         }

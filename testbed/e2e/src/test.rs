@@ -52,12 +52,22 @@ impl Patience {
     ) -> Result<()> {
         let started = Instant::now();
         loop {
-            let Progress::NotYet(state) = look().await.with_context(|| what.to_owned())? else {
-                return Ok(());
+            let state = match look().await {
+                Ok(Progress::Done) => return Ok(()),
+                Ok(Progress::NotYet(state)) => state,
+                // The API server may be busy, or be started again.
+                Err(error)
+                    if error
+                        .chain()
+                        .any(|it| it.downcast_ref::<kube::Error>().is_some()) =>
+                {
+                    format!("{error:#}")
+                }
+                Err(error) => return Err(error.context(what.to_owned())),
             };
             if started.elapsed() > self.0 {
                 let seconds = self.0.as_secs();
-                bail!("timeout: {what}: not after {seconds} seconds; last seen: {state}");
+                bail!("timeout after {seconds} seconds: waiting until {what}; last seen: {state}");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -411,7 +421,7 @@ mod tests {
         let error = waited.await.unwrap_err().to_string();
         assert_eq!(
             error,
-            "timeout: pod a runs: not after 0 seconds; last seen: look 1"
+            "timeout after 0 seconds: waiting until pod a runs; last seen: look 1"
         );
         let done = Patience(Duration::ZERO).wait("pod a runs", async || Ok(Progress::Done));
         done.await.unwrap();

@@ -69,8 +69,11 @@ async fn kill_service(test: &Test<'_>, service: &str) -> Result<()> {
         test.node.run(&show).await
     };
     let before = start_time().await?;
-    // A unit that restarts itself may be starting already.
-    let script = format!("systemctl kill --signal KILL {service}; systemctl start {service}");
+    // Without --kill-who, the shims of all containers would be killed, too. A unit that restarts itself may be starting
+    // already.
+    let script = format!(
+        "systemctl kill --kill-who=main --signal=KILL {service}; systemctl start {service}"
+    );
     test.node.run_in_background(&script).await?;
     test.wait_until(&format!("{service} was killed and started"), async || {
         let now = start_time().await?;

@@ -16,7 +16,7 @@ pub(super) const SCENARIOS: &[Scenario] = &[
     ),
     scenario!(
         "inline",
-        "A CSI volume within a pod's spec is made and deleted with its pod",
+        "A CSI volume within a pod's spec, deferred or not, is made and deleted with its pod",
         INLINE,
         inline
     ),
@@ -103,6 +103,14 @@ spec:
   securityContext: {fsGroup: 2000}
   containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
   volumes: [{name: v, csi: {driver: csi.crust.dev, fsType: ext4, volumeAttributes: {crust.dev/defer: 'true', crust.dev/size: 64Mi}}}]
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: plain}
+spec:
+  securityContext: {fsGroup: 2000}
+  containers: [{name: a, image: busybox, command: [sleep, '1000000'], volumeMounts: [{name: v, mountPath: /data}]}]
+  volumes: [{name: v, csi: {driver: csi.crust.dev, fsType: ext4, volumeAttributes: {crust.dev/size: 64Mi}}}]
 ";
 
 async fn inline(test: &Test<'_>) -> Result<()> {
@@ -117,15 +125,32 @@ async fn inline(test: &Test<'_>) -> Result<()> {
             "the cluster has no CSIDriver csi.crust.dev with inline volumes".to_owned()
         ));
     }
-    test.start(&["Pod/a"]).await?;
-    test.deferred("a", 1).await?;
-    test.expect(
-        "a",
-        "echo hello > /data/file; stat -c %g /data/file",
-        "2000",
-    )
-    .await?;
-    test.delete("Pod/a").await
+    // Images and records of the driver.
+    let files = async || {
+        test.node
+            .run("find /var/lib/crust-csi -type f | sort")
+            .await
+    };
+    let before = files().await?;
+    for (pod, deferred) in [("a", 1), ("plain", 0)] {
+        test.start(&[&format!("Pod/{pod}")]).await?;
+        if deferred == 1 {
+            test.deferred(pod, 1).await?;
+        }
+        let write = "echo hello > /data/file; stat -c %g /data/file";
+        test.expect(pod, write, "2000").await?;
+        ensure!(
+            files().await? != before,
+            "the driver has no file for the volume"
+        );
+        test.delete(&format!("Pod/{pod}")).await?;
+        test.wait_until("the driver has removed the volume's files", async || {
+            let now = files().await?;
+            Ok(Progress::of(now == before, &now))
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 const BLOCK: &str = "
@@ -322,6 +347,13 @@ async fn stats(test: &Test<'_>) -> Result<()> {
             "{field} isn't reported: {reported}"
         );
     }
+    // The host's file system would be another size.
+    let size = test.sh("a", "df -k /data | awk 'END {print $2}'").await?;
+    let size = size.parse::<u64>()? * 1024;
+    ensure!(
+        reported["capacityBytes"] == size,
+        "the volume has {size} bytes, but kubelet reports {reported}"
+    );
     let health = &reported["volumeHealthStats"];
     ensure!(
         health["abnormal"] != true,
