@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::api::{
@@ -16,6 +16,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::arguments::Arguments;
 use crate::manifest;
+use crate::test::{Patience, Progress};
 
 /// The time that a program in a container may take.
 const EXECUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -60,7 +61,7 @@ impl Cluster {
         let client = Client::try_from(config)?;
         let node = match &arguments.node {
             Some(node) => node.clone(),
-            None => first_ready_node(&client).await?,
+            None => wait_for_node(&client, arguments).await?,
         };
         Ok(Self { client, node })
     }
@@ -321,19 +322,21 @@ fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
-async fn first_ready_node(client: &Client) -> Result<String> {
+/// Waits for a node on which pods can be scheduled: a node that has just joined has taints for a while.
+async fn wait_for_node(client: &Client, arguments: &Arguments) -> Result<String> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let nodes = nodes
-        .list(&ListParams::default())
-        .await
-        .context("list Node")?;
-    let ready = nodes.items.into_iter().find(is_ready);
-    match ready {
-        Some(node) => Ok(node.name_any()),
-        None => bail!(
-            "the cluster has no node that is ready and schedulable for pods without tolerations; hint: give --node"
-        ),
-    }
+    let mut found = String::new();
+    let is_found = async || {
+        let nodes = nodes.list(&ListParams::default()).await;
+        let nodes = nodes.context("list Node")?.items;
+        let names: Vec<String> = nodes.iter().map(ResourceExt::name_any).collect();
+        let ready = nodes.iter().find(|node| is_ready(node));
+        found = ready.map(ResourceExt::name_any).unwrap_or_default();
+        Ok(Progress::of(ready.is_some(), &format_args!("{names:?}")))
+    };
+    let what = "a node is ready and schedulable for pods without tolerations (hint: --node selects another one)";
+    Patience::new(arguments).wait(what, is_found).await?;
+    Ok(found)
 }
 
 /// Returns whether pods without tolerations can be scheduled on a node.
