@@ -16,7 +16,7 @@ const POD: &str = "node";
 pub(crate) struct NodeShell<'a> {
     cluster: &'a Cluster,
     arguments: &'a Arguments,
-    /// What was left of other pods before the first scenario.
+    /// The leftovers of other pods before the first scenario.
     before: Vec<Leftover>,
 }
 
