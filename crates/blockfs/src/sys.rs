@@ -205,7 +205,8 @@ pub fn unshare_mount_namespace() -> Result<(), Errno> {
 }
 
 /// Moves the calling thread into a new mount namespace, and unmounts everything there. Files that are open stay usable.
-/// The root directory stays that of the root file system, without what is mounted in it. Doesn't allocate, because children of a raw clone(2) call it.
+/// The root directory stays that of the root file system, without what is mounted in it. Doesn't allocate, because
+/// children of a raw clone(2) call it.
 ///
 /// Fails with the error of unshare(2), mount(2) or umount(2).
 pub fn leave_all_mounts() -> Result<(), Errno> {

@@ -178,7 +178,7 @@ fn open_parent(pid: i32) -> Result<OwnedFd, Cause> {
     Ok(pidfd)
 }
 
-/// Opens the process of a live user of the volume in a sandbox; `None` if there is none.
+/// Opens the process of a user of the volume in a sandbox that is still alive; `None` if all of them have ended.
 ///
 /// Without `/proc`, a reused pid can't be recognised. In that case the mount is held until the other process has ended.
 fn find_live_user(volume: &Volume, sandbox_id: &str, own: &Process) -> Option<OwnedFd> {

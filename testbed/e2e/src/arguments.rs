@@ -52,9 +52,6 @@ pub(crate) struct Arguments {
     /// StorageClass whose volumes are deferred
     #[arg(long, value_name = "NAME", default_value = "crust-deferred")]
     pub(crate) storage_class: String,
-    /// StorageClass of the same driver whose volumes the driver mounts
-    #[arg(long, value_name = "NAME", default_value = "crust-plain")]
-    pub(crate) plain_storage_class: String,
     /// StorageClass of shares of an NFS server that are deferred
     #[arg(long, value_name = "NAME", default_value = "crust-nfs-deferred")]
     pub(crate) nfs_storage_class: String,

@@ -16,7 +16,7 @@ use tokio::io::AsyncReadExt;
 
 use crate::arguments::Arguments;
 use crate::manifest;
-use crate::test::{Patience, Progress};
+use crate::wait::{Progress, Timeout};
 
 /// The time that a program in a container may take.
 const EXECUTE_TIMEOUT: Duration = Duration::from_secs(60);
@@ -204,7 +204,7 @@ impl Cluster {
         Ok(texts.collect())
     }
 
-    /// Returns the log of a container; of its first one if no name is given.
+    /// Returns the log of a container. A pod with one container needs no name.
     pub(crate) async fn log(
         &self,
         namespace: &str,
@@ -219,7 +219,7 @@ impl Cluster {
         log.with_context(|| format!("the log of pod {pod}"))
     }
 
-    /// Runs a program in a container; in the pod's first one if no name is given. Fails after a minute: if kubelet or the
+    /// Runs a program in a container. A pod with one container needs no name. Fails after a minute: if kubelet or the
     /// engine is killed, the end of the program is never reported.
     pub(crate) async fn execute(
         &self,
@@ -335,7 +335,7 @@ async fn wait_for_node(client: &Client, arguments: &Arguments) -> Result<String>
         Ok(Progress::of(ready.is_some(), &format_args!("{names:?}")))
     };
     let what = "a node is ready and schedulable for pods without tolerations (hint: --node selects another one)";
-    Patience::new(arguments).wait(what, is_found).await?;
+    Timeout::new(arguments).wait_until(what, is_found).await?;
     Ok(found)
 }
 

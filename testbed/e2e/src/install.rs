@@ -11,7 +11,8 @@ use crate::arguments::Arguments;
 use crate::cluster::Cluster;
 use crate::manifest;
 use crate::node::{NodeShell, remove_namespace};
-use crate::test::{Patience, Progress, describe_pod};
+use crate::test::describe_pod;
+use crate::wait::{Progress, Timeout};
 
 /// The namespace of the pod that runs during an upgrade, and its objects.
 const UPGRADED: &str = "crust-e2e-upgrade";
@@ -104,8 +105,8 @@ impl<'a> Installation<'a> {
                 &describe_pod(&pod),
             ))
         };
-        Patience::new(self.arguments)
-            .wait("the pod of the older release runs", runs)
+        Timeout::new(self.arguments)
+            .wait_until("the pod of the older release runs", runs)
             .await
     }
 
@@ -143,7 +144,7 @@ impl<'a> Installation<'a> {
             Ok(Progress::of(is_done, &format_args!("{waiting:?}")))
         };
         let what = format!("the DaemonSets of namespace {namespace} are ready");
-        Patience::new(self.arguments).wait(&what, ready).await
+        Timeout::new(self.arguments).wait_until(&what, ready).await
     }
 
     /// Makes a kustomization of the driver. On a cluster with one node it has the component for expansion, which is for

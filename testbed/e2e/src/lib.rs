@@ -10,6 +10,7 @@
 //! | `manifest` | the objects of a scenario, adapted to the cluster's classes and images |
 //! | `node` | looks at a node, and the disruptions |
 //! | `test` | what a scenario does: create objects, wait, look, with a line of output for each step |
+//! | `wait` | waiting for a state of the cluster, with a timeout |
 //! | `scenarios` | the scenarios |
 //! | `install` | installs the manifests of `deploy/kubernetes`, upgrades and removes them |
 
@@ -24,6 +25,7 @@ mod report;
 mod runner;
 mod scenarios;
 mod test;
+mod wait;
 
 use std::process::ExitCode;
 

@@ -15,7 +15,6 @@ use crate::arguments::Arguments;
 /// The names that stand for the cluster's in manifests.
 const RUNTIME_CLASS: &str = "crust";
 const STORAGE_CLASS: &str = "crust-deferred";
-const PLAIN_STORAGE_CLASS: &str = "crust-plain";
 const NFS_STORAGE_CLASS: &str = "crust-nfs-deferred";
 const IMAGE: &str = "busybox";
 
@@ -123,7 +122,6 @@ pub(crate) fn adapt_container(container: &mut Value, arguments: &Arguments) {
 fn adapt_claim(spec: &mut Value, arguments: &Arguments) {
     let class = match spec["storageClassName"].as_str() {
         Some(STORAGE_CLASS) => Some(&arguments.storage_class),
-        Some(PLAIN_STORAGE_CLASS) => Some(&arguments.plain_storage_class),
         Some(NFS_STORAGE_CLASS) => Some(&arguments.nfs_storage_class),
         _ => None,
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::arguments::Arguments;
 use crate::cluster::{Cluster, Output};
 use crate::manifest;
-use crate::test::{Patience, Progress};
+use crate::wait::{Progress, Timeout};
 
 /// The namespace and the name of the pod.
 const NAMESPACE: &str = "crust-e2e-node";
@@ -37,9 +37,9 @@ impl<'a> NodeShell<'a> {
             let object = manifest::adapt(object, arguments, cluster.node())?;
             cluster.create(NAMESPACE, &object).await?;
         }
-        let patience = Patience::new(arguments);
-        patience
-            .wait("the pod that looks at the node runs", async || {
+        let timeout = Timeout::new(arguments);
+        timeout
+            .wait_until("the pod that looks at the node runs", async || {
                 let pod = cluster
                     .get(NAMESPACE, "Pod", POD)
                     .await?
@@ -74,9 +74,9 @@ impl<'a> NodeShell<'a> {
                 Err(error) => Progress::NotYet(format!("{error:#}")),
             })
         };
-        let patience = Patience::new(self.arguments);
-        patience
-            .wait("a script is run on the node", has_run)
+        let timeout = Timeout::new(self.arguments);
+        timeout
+            .wait_until("a script is run on the node", has_run)
             .await?;
         match output.failure {
             Some(failure) => bail!("on node {}: {script}: {failure}", self.cluster.node()),
@@ -136,7 +136,7 @@ pub(crate) async fn remove_namespace(
     name: &str,
 ) -> Result<()> {
     cluster.delete("", "Namespace", name, None).await?;
-    let patience = Patience::new(arguments);
+    let timeout = Timeout::new(arguments);
     let is_gone = async || {
         let namespace = cluster.get("", "Namespace", name).await?;
         let status = namespace.as_ref().map(|it| it["status"].clone());
@@ -145,8 +145,8 @@ pub(crate) async fn remove_namespace(
             &status.unwrap_or_default(),
         ))
     };
-    patience
-        .wait(&format!("namespace {name} is gone"), is_gone)
+    timeout
+        .wait_until(&format!("namespace {name} is gone"), is_gone)
         .await
 }
 

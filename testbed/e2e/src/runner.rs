@@ -14,7 +14,8 @@ use crate::manifest;
 use crate::node::{NodeShell, remove_namespace};
 use crate::report::{Outcome, Report, ScenarioResult, Skip, Versions};
 use crate::scenarios::{self, Scenario};
-use crate::test::{Patience, Progress, Test, describe_pod};
+use crate::test::{Test, describe_pod};
+use crate::wait::{Progress, Timeout};
 
 /// Runs the program, and returns whether no scenario failed.
 pub(crate) async fn run(arguments: &Arguments) -> Result<bool> {
@@ -223,7 +224,7 @@ async fn create_namespace(test: &Test<'_>) -> Result<()> {
 /// its pods is left on the node.
 async fn clean_up(test: &Test<'_>) -> Result<()> {
     remove_namespace(test.cluster, test.arguments, &test.namespace).await?;
-    let patience = Patience::new(test.arguments);
+    let timeout = Timeout::new(test.arguments);
     let volumes_are_deleted = async || {
         let volumes = test.cluster.list("", "PersistentVolume").await?;
         let own = volumes
@@ -232,8 +233,8 @@ async fn clean_up(test: &Test<'_>) -> Result<()> {
         let left: Vec<&Value> = own.map(|volume| &volume["metadata"]["name"]).collect();
         Ok(Progress::of(left.is_empty(), &format_args!("{left:?}")))
     };
-    patience
-        .wait("the volumes are deleted", volumes_are_deleted)
+    timeout
+        .wait_until("the volumes are deleted", volumes_are_deleted)
         .await?;
     for class in test.cluster.list("", "StorageClass").await? {
         let name = class["metadata"]["name"].as_str().unwrap_or_default();
@@ -245,9 +246,13 @@ async fn clean_up(test: &Test<'_>) -> Result<()> {
         let left = test.node.leftovers().await?;
         Ok(Progress::of(left.is_empty(), &format_args!("{left:?}")))
     };
-    patience
-        .wait("nothing is left on the node", nothing_is_left)
+    timeout
+        .wait_until("nothing is left on the node", nothing_is_left)
         .await
+}
+
+fn first_container(pod: &Value) -> Option<&str> {
+    pod["spec"]["containers"][0]["name"].as_str()
 }
 
 /// Describes the pods and claims of a scenario that failed, with their events and the ends of the pods' logs.
@@ -265,7 +270,10 @@ async fn describe(test: &Test<'_>) -> Vec<String> {
             let events = events.unwrap_or_default();
             lines.extend(events.into_iter().map(|event| format!("  {event}")));
             if kind == "Pod"
-                && let Ok(log) = test.cluster.log(&test.namespace, name, None).await
+                && let Ok(log) = test
+                    .cluster
+                    .log(&test.namespace, name, first_container(&object))
+                    .await
             {
                 let tail: Vec<&str> = log.lines().rev().take(5).collect();
                 lines.extend(tail.into_iter().rev().map(|line| format!("  log: {line}")));

@@ -1,7 +1,7 @@
 //! The steps of a scenario: it creates objects in its namespace, waits, and looks. Each step prints a line.
 
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::{Value, json};
@@ -12,67 +12,7 @@ use crate::manifest;
 use crate::node::NodeShell;
 use crate::report::Skip;
 use crate::scenarios::COMMON;
-
-/// The pause between two looks at the cluster.
-const PAUSE: Duration = Duration::from_millis(500);
-
-/// The time that a step may take.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience(Duration);
-
-/// The result of a look at the cluster.
-#[derive(Debug)]
-pub(crate) enum Progress {
-    Done,
-    /// Not yet; the state that was seen, for the error of a timeout.
-    NotYet(String),
-}
-
-impl Progress {
-    /// Returns `Done` if `is_done`, and otherwise `state` as what was seen.
-    pub(crate) fn of(is_done: bool, state: &impl fmt::Display) -> Self {
-        if is_done {
-            Self::Done
-        } else {
-            Self::NotYet(state.to_string())
-        }
-    }
-}
-
-impl Patience {
-    pub(crate) fn new(arguments: &Arguments) -> Self {
-        Self(Duration::from_secs(arguments.timeout))
-    }
-
-    /// Looks again and again until `look` says that it is done. The error after the timeout says what was seen last.
-    pub(crate) async fn wait(
-        self,
-        what: &str,
-        mut look: impl AsyncFnMut() -> Result<Progress>,
-    ) -> Result<()> {
-        let started = Instant::now();
-        loop {
-            let state = match look().await {
-                Ok(Progress::Done) => return Ok(()),
-                Ok(Progress::NotYet(state)) => state,
-                // The API server may be busy, or be started again.
-                Err(error)
-                    if error
-                        .chain()
-                        .any(|it| it.downcast_ref::<kube::Error>().is_some()) =>
-                {
-                    format!("{error:#}")
-                }
-                Err(error) => return Err(error.context(what.to_owned())),
-            };
-            if started.elapsed() > self.0 {
-                let seconds = self.0.as_secs();
-                bail!("timeout after {seconds} seconds: waiting until {what}; last seen: {state}");
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
-    }
-}
+use crate::wait::{Progress, Timeout};
 
 /// A scenario that is being run.
 pub(crate) struct Test<'a> {
@@ -108,19 +48,15 @@ impl<'a> Test<'a> {
         self.arguments.print(&format!("  {seconds:6.1} s  {text}"));
     }
 
-    async fn wait(&self, what: &str, look: impl AsyncFnMut() -> Result<Progress>) -> Result<()> {
-        Patience::new(self.arguments).wait(what, look).await?;
-        self.step(what);
-        Ok(())
-    }
-
-    /// Waits for a condition that only this scenario has.
+    /// Waits until `check` returns [`Progress::Done`], and prints `what` as a step.
     pub(crate) async fn wait_until(
         &self,
         what: &str,
-        look: impl AsyncFnMut() -> Result<Progress>,
+        check: impl AsyncFnMut() -> Result<Progress>,
     ) -> Result<()> {
-        self.wait(what, look).await
+        Timeout::new(self.arguments).wait_until(what, check).await?;
+        self.step(what);
+        Ok(())
     }
 
     /// Returns an object of the scenario's manifest, or one that several scenarios have: `Pod/a`.
@@ -171,7 +107,7 @@ impl<'a> Test<'a> {
     /// Waits until a pod and all its containers run.
     pub(crate) async fn running(&self, pod: &str) -> Result<()> {
         let what = format!("pod {pod} runs");
-        self.wait(&what, async || {
+        self.wait_until(&what, async || {
             let object = self.pod(pod).await?;
             if matches!(
                 object["status"]["phase"].as_str(),
@@ -187,7 +123,7 @@ impl<'a> Test<'a> {
     /// Waits until a container of a pod was restarted at least this number of times.
     pub(crate) async fn restarted(&self, pod: &str, times: i64) -> Result<()> {
         let what = format!("the container of pod {pod} was restarted {times} times");
-        self.wait(&what, async || {
+        self.wait_until(&what, async || {
             let object = self.pod(pod).await?;
             let restarts = object["status"]["containerStatuses"][0]["restartCount"].as_i64();
             Ok(Progress::of(
@@ -201,7 +137,7 @@ impl<'a> Test<'a> {
     /// Waits for an event about an object that contains a text.
     pub(crate) async fn event(&self, name: &str, text: &str) -> Result<String> {
         let mut found = String::new();
-        self.wait(&format!("an event of {name} says {text:?}"), async || {
+        self.wait_until(&format!("an event of {name} says {text:?}"), async || {
             let events = self.cluster.events(&self.namespace, name).await?;
             let event = events.iter().find(|event| event.contains(text));
             found = event.cloned().unwrap_or_default();
@@ -223,7 +159,7 @@ impl<'a> Test<'a> {
     /// Waits until an object, `Pod/a`, is gone.
     pub(crate) async fn gone(&self, id: &str) -> Result<()> {
         let (kind, name) = id.split_once('/').context("an id is Kind/name")?;
-        self.wait(&format!("{id} is gone"), async || {
+        self.wait_until(&format!("{id} is gone"), async || {
             let object = self.cluster.get(&self.namespace, kind, name).await?;
             let status = object.as_ref().map(|it| it["status"].clone());
             Ok(Progress::of(object.is_none(), &status.unwrap_or_default()))
@@ -231,7 +167,7 @@ impl<'a> Test<'a> {
         .await
     }
 
-    /// Runs a shell script in the first container of a pod, and returns its output.
+    /// Runs a shell script in the only container of a pod, and returns its output.
     pub(crate) async fn sh(&self, pod: &str, script: &str) -> Result<String> {
         self.sh_in(pod, None, script).await
     }
@@ -254,7 +190,7 @@ impl<'a> Test<'a> {
         }
     }
 
-    /// Checks the output of a shell script in the first container of a pod.
+    /// Checks the output of a shell script in the only container of a pod.
     pub(crate) async fn expect(&self, pod: &str, script: &str, expected: &str) -> Result<()> {
         self.expect_in(pod, None, script, expected).await
     }
@@ -410,22 +346,6 @@ pub(crate) fn describe_pod(pod: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[tokio::test]
-    async fn a_timeout_says_what_was_seen_last() {
-        let mut looks = 0;
-        let waited = Patience(Duration::ZERO).wait("pod a runs", async || {
-            looks += 1;
-            Ok(Progress::NotYet(format!("look {looks}")))
-        });
-        let error = waited.await.unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "timeout after 0 seconds: waiting until pod a runs; last seen: look 1"
-        );
-        let done = Patience(Duration::ZERO).wait("pod a runs", async || Ok(Progress::Done));
-        done.await.unwrap();
-    }
 
     #[test]
     fn a_pod_runs_when_all_its_containers_are_ready() {

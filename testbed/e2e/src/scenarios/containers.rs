@@ -6,7 +6,8 @@ use serde_json::json;
 use super::{Scenario, scenario};
 use crate::manifest::adapt_container;
 use crate::report::Skip;
-use crate::test::{Progress, Test, describe_pod};
+use crate::test::{Test, describe_pod};
+use crate::wait::Progress;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(

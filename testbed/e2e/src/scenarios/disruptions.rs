@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
-use crate::test::{Progress, Test};
+use crate::test::Test;
+use crate::wait::Progress;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::{COMMON, Scenario, scenario};
 use crate::report::Skip;
-use crate::test::{Progress, Test, describe_pod};
+use crate::test::{Test, describe_pod};
+use crate::wait::Progress;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(

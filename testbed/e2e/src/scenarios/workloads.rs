@@ -4,7 +4,8 @@ use anyhow::{Result, ensure};
 use serde_json::json;
 
 use super::{Scenario, scenario};
-use crate::test::{Progress, Test, describe_pod};
+use crate::test::{Test, describe_pod};
+use crate::wait::Progress;
 
 pub(super) const SCENARIOS: &[Scenario] = &[
     scenario!(
